@@ -1,0 +1,1 @@
+"""What everything else in the course is measured with: backends, GPUs, traffic, meter, compiler, clock."""

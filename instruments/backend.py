@@ -1,0 +1,226 @@
+"""Where kernels run: compiled on a GPU, or in the interpreter, chosen per launch and by itself.
+
+Importing this module is all a kernel file does about it. With a GPU, launches are Triton's own. Without one, and inside
+`interpret()`, they are redirected to instruments/interpreter.py. The environment variable TRITON_INTERPRET is never
+set: under it nothing could be compiled any more. Where triton is missing (it has wheels for Linux only), stand-ins let
+the kernel files be imported, so that traffic models and panels work, and a launch says what to do.
+"""
+
+import os
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Callable
+
+import torch
+
+NO_TRITON = ("Triton is not installed here, and kernels need it: on Linux run `pip install \"triton>=3.6,<3.10\"`; on macOS "
+             "use Colab, a Linux container or a remote machine, on Windows use WSL2.")
+
+if os.environ.pop("TRITON_INTERPRET", "0") not in ("", "0"):  # the course interprets launch by launch instead
+    import sys
+
+    if "triton" in sys.modules:
+        raise ImportError("TRITON_INTERPRET was set when triton was imported; unset it and restart the kernel: "
+                          "the course chooses the interpreter by itself.")
+os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # what Triton did before 3.9, without its warning
+
+try:
+    import triton
+    import triton.language as tl
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import JITFunction
+except ImportError:
+    triton = None
+
+TRIED = ("3.6", "3.7", "3.9")
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """One launch as it was asked for. args: parameter name -> value, constexprs included; options: num_warps and such."""
+
+    kernel: Any
+    grid: tuple
+    args: dict
+    options: dict
+
+    @property
+    def name(self) -> str:
+        return self.kernel.fn.__name__
+
+
+_launcher: list[Callable] = []  # innermost last: called instead of the machine's own way to launch
+_observers: list[Callable] = []
+
+
+def _record(kernel, grid, args, kwargs) -> LaunchRecord:
+    names = set(kernel.arg_names)
+    bound = kernel.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in names})
+    bound.apply_defaults()
+    grid = grid(bound.arguments) if callable(grid) else grid
+    grid = (grid, ) if isinstance(grid, int) else tuple(grid)
+    return LaunchRecord(kernel, grid, dict(bound.arguments), {k: v for k, v in kwargs.items() if k not in names})
+
+
+def _interpreted(kernel, grid, args, kwargs):
+    from instruments import interpreter
+
+    interpreter.launch(kernel, grid, args, kwargs)
+
+
+def _install():
+    """Put one branch in front of JITFunction.run, and let interpreted kernels call each other and skip tuning."""
+    compiled_run, compiled_call, tuned_run = JITFunction.run, JITFunction.__call__, Autotuner.run
+
+    def run(self, *args, grid, warmup, **kwargs):
+        if not (_launcher or _observers) or warmup:
+            return compiled_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+        for observer in list(_observers):
+            observer(_record(self, grid, args, kwargs))
+        if _launcher:
+            return _launcher[-1](self, grid, args, kwargs)
+        return compiled_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+
+    def call(self, *args, **kwargs):
+        from instruments import interpreter
+
+        if interpreter.running():
+            return interpreter.call_device_function(self, *args, **kwargs)
+        return compiled_call(self, *args, **kwargs)
+
+    def autotuned(self, *args, **kwargs):
+        if not _launcher:
+            return tuned_run(self, *args, **kwargs)
+        config = self.configs[0]  # nothing to time here; every config is tested on the GPU
+        chosen = {**dict(zip(self.arg_names, args)), **kwargs, **config.all_kwargs()}
+        if config.pre_hook is not None:
+            config.pre_hook({k: v for k, v in chosen.items() if k in self.arg_names})
+        return self.fn.run(*args, **kwargs, **config.all_kwargs())
+
+    JITFunction.run, JITFunction.__call__, Autotuner.run = run, call, autotuned
+
+
+def _stand_ins():
+    """What kernel files see where triton is missing: everything imports, launching says what to do."""
+
+    class Kernel:
+
+        def __init__(self, fn):
+            self.fn, self.__name__, self.__doc__ = fn, fn.__name__, fn.__doc__
+
+        def __getitem__(self, grid):
+            raise RuntimeError(NO_TRITON)
+
+    def jit(fn=None, **options):
+        return Kernel(fn) if fn is not None else jit
+
+    language = SimpleNamespace(constexpr=object, dtype=object)
+    return SimpleNamespace(jit=jit, autotune=lambda *a, **k: lambda kernel: kernel, heuristics=lambda *a, **k: lambda
+                           kernel: kernel, Config=lambda *a, **k: None, language=language, __version__="missing",
+                           cdiv=lambda a, b: -(-a // b),
+                           next_power_of_2=lambda n: 1 << max(0, n - 1).bit_length()), language
+
+
+def mode() -> str:
+    """'compiled' with a GPU, 'interpreted' without one or inside `interpret()`, 'unavailable' without triton."""
+    if triton.__version__ == "missing":
+        return "unavailable"
+    return "interpreted" if _launcher else "compiled"
+
+
+def device() -> str:
+    """Where the course puts its tensors: 'cuda' with a usable GPU, else 'cpu'."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def describe() -> str:
+    """One sentence on what this machine can do."""
+    if mode() == "unavailable":
+        return f"torch {torch.__version__}, no triton: models and panels work. {NO_TRITON}"
+    versions = f"triton {triton.__version__}, torch {torch.__version__}"
+    if device() == "cuda":
+        major, minor = torch.cuda.get_device_capability()
+        return f"{torch.cuda.get_device_name()} (sm_{major}{minor}), {versions}: kernels are compiled and run on the GPU."
+    return (f"No GPU, {versions}: kernels run in the interpreter, which proves results and counts bytes; speed is shown "
+            f"as recorded on an H200.")
+
+
+@contextmanager
+def interpret():
+    """Launches inside this block run in the interpreter, on any machine."""
+    with launching(_interpreted):
+        yield
+
+
+@contextmanager
+def launching(launcher: Callable):
+    """Launches inside this block call `launcher(kernel, grid, args, kwargs)` instead of running as they would."""
+    if mode() == "unavailable":
+        raise RuntimeError(NO_TRITON)
+    _launcher.append(launcher)
+    try:
+        yield
+    finally:
+        _launcher.remove(launcher)
+
+
+@contextmanager
+def observe(callback: Callable):
+    """`callback` gets a LaunchRecord before each launch inside this block, however the launch then runs."""
+    _observers.append(callback)
+    try:
+        yield
+    finally:
+        _observers.remove(callback)
+
+
+@contextmanager
+def captured():
+    """Record launches without running them: yields the list of LaunchRecords. Outputs are left unwritten."""
+    records = []
+    with launching(lambda kernel, grid, args, kwargs: records.append(_record(kernel, grid, args, kwargs))):
+        yield records
+
+
+def _self_test():
+    """Interpret, compile, interpret: on a Triton that the course was not tried with, say in one sentence what breaks."""
+    from instruments.compiled import compile_launch
+
+    def step(name, ok):
+        if not ok:
+            raise RuntimeError(f"Triton {triton.__version__} is newer than the course was tried with ({', '.join(TRIED)}) "
+                               f"and fails its self-test: {name}. Install triton>=3.6,<3.10.")
+
+    x = torch.arange(6, dtype=torch.float32).to(torch.bfloat16) / 3
+    for attempt in ("interpreting", "interpreting after compiling"):
+        y = torch.full_like(x, float("nan"))
+        with interpret():
+            _probe_kernel[(1, )](x, y, 6, BLOCK=8)
+        step(attempt, torch.equal(y, x + x.float().sum().to(x.dtype)))
+        with captured() as records:
+            _probe_kernel[(1, )](x, y, 6, BLOCK=8)
+        step("compiling for sm_80", bool(compile_launch(records[0], arch=80).ptx))
+
+
+if triton is None:
+    triton, tl = _stand_ins()
+else:
+    _install()
+    if device() == "cpu":
+        _launcher.append(_interpreted)
+
+
+@triton.jit
+def _probe_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
+    total = tl.sum(x.to(tl.float32) + tl.zeros([BLOCK], dtype=tl.float32))
+    tl.store(y_ptr + offsets, x + total.to(x.dtype), mask=offsets < n)
+
+
+if triton.__version__ != "missing" and not triton.__version__.startswith(TRIED):
+    _self_test()
+
+__all__ = ["LaunchRecord", "captured", "describe", "device", "interpret", "launching", "mode", "observe", "tl",
+           "triton"]

@@ -1,0 +1,92 @@
+"""The rates of the GPUs the course speaks of, from the vendor's datasheets, in one place.
+
+Rates are dense (no structured sparsity) peaks at boost clock, of the SXM or server part. They are ceilings that no
+program reaches; what one real H200 reached is recorded under bench/results/ and read through instruments/results.py.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+GB, TB, TFLOP, MIB, GIB = 10**9, 10**12, 10**12, 2**20, 2**30
+
+#: Names of the course's dtypes, as they stand in prose and on sliders, and the torch dtype each one is.
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """The course's short name of a torch dtype: torch.bfloat16 -> 'bf16'."""
+    for name, candidate in DTYPES.items():
+        if candidate == dtype:
+            return name
+    raise ValueError(f"dtype: got {dtype}, expected one of {', '.join(str(d) for d in DTYPES.values())}")
+
+
+@dataclass(frozen=True)
+class GPU:
+    """One GPU as its datasheet describes it.
+
+    bandwidth: DRAM bytes/s, read plus written. matrix: FLOP/s of the matrix units by operand type; a type that is
+    absent has no matrix instruction there. vector: fp32 FLOP/s outside the matrix units, the compute ceiling of
+    elementwise code and reductions. l2, memory, shared_per_sm in bytes.
+    """
+
+    name: str
+    arch: int
+    year: int
+    sms: int
+    bandwidth: float
+    vector: float
+    matrix: dict
+    l2: int
+    memory: int
+    shared_per_sm: int
+    source: str
+
+    def peak(self, unit: str = "bf16") -> float:
+        """FLOP/s of one unit: 'vector' (fp32 outside the matrix units), or a matrix operand type such as 'bf16'."""
+        if unit == "vector":
+            return self.vector
+        if unit not in self.matrix:
+            have = ", ".join(["vector", *self.matrix])
+            raise ValueError(f"unit: {self.name} has no matrix rate for {unit!r}, expected one of {have}")
+        return self.matrix[unit]
+
+    def ridge(self, unit: str = "bf16") -> float:
+        """FLOP per byte at which the memory roof meets this unit's compute roof."""
+        return self.peak(unit) / self.bandwidth
+
+
+GPUS = {
+    gpu.name: gpu
+    for gpu in (
+        GPU("T4", 75, 2018, 40, 320 * GB, 8.1 * TFLOP, {"fp16": 65 * TFLOP},
+            4 * MIB, 16 * GB, 64 * 1024, "NVIDIA T4 datasheet, 2019; Turing architecture whitepaper, 2018"),
+        GPU("L4", 89, 2023, 58, 300 * GB, 30.3 * TFLOP,
+            {"bf16": 121 * TFLOP, "fp16": 121 * TFLOP, "tf32": 60 * TFLOP, "fp8": 242.5 * TFLOP},
+            48 * MIB, 24 * GB, 100 * 1024, "NVIDIA L4 datasheet, 2023 (halved: its figures are with sparsity)"),
+        GPU("A100", 80, 2020, 108, 2039 * GB, 19.5 * TFLOP,
+            {"bf16": 312 * TFLOP, "fp16": 312 * TFLOP, "tf32": 156 * TFLOP},
+            40 * MIB, 80 * GB, 164 * 1024, "NVIDIA A100 80GB SXM datasheet, 2021"),
+        GPU("H100", 90, 2022, 132, 3350 * GB, 66.9 * TFLOP,
+            {"bf16": 989.4 * TFLOP, "fp16": 989.4 * TFLOP, "tf32": 494.7 * TFLOP, "fp8": 1978.9 * TFLOP},
+            50 * MIB, 80 * GB, 228 * 1024, "NVIDIA H100 architecture whitepaper, 2022 (SXM5)"),
+        GPU("H200", 90, 2023, 132, 4800 * GB, 66.9 * TFLOP,
+            {"bf16": 989.4 * TFLOP, "fp16": 989.4 * TFLOP, "tf32": 494.7 * TFLOP, "fp8": 1978.9 * TFLOP},
+            50 * MIB, 141 * GB, 228 * 1024, "NVIDIA H200 datasheet, 2023 (SXM)"),
+        GPU("B200", 100, 2024, 148, 8000 * GB, 75 * TFLOP,
+            {"bf16": 2250 * TFLOP, "fp16": 2250 * TFLOP, "tf32": 1125 * TFLOP, "fp8": 4500 * TFLOP},
+            126 * MIB, 180 * GB, 228 * 1024, "NVIDIA Blackwell architecture brief and DGX B200 datasheet, 2024"),
+    )
+}
+
+
+@cache
+def this_gpu() -> GPU | None:
+    """The datasheet entry of this machine's GPU; None without a GPU, or with one the course has no entry for."""
+    if not torch.cuda.is_available():
+        return None
+    device = torch.cuda.get_device_name()
+    return next((gpu for name, gpu in GPUS.items() if name in device.split()), None) or next(
+        (gpu for name, gpu in GPUS.items() if name in device), None)

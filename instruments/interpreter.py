@@ -1,0 +1,480 @@
+"""Triton's interpreter, made fit for a course: it shares a process with the compiler, computes bf16 right, guards memory.
+
+Triton decides once per process, by an environment variable, whether kernels are compiled or interpreted, and the two
+spoil each other. Here a launch is interpreted where it is asked for: `launch()` rewrites the kernel with Triton's own
+interpreter, opens the interpreter's patch of triton.language around the launch, and closes it again, so that the same
+kernel can be compiled before, between and after.
+
+Three things differ from the stock interpreter:
+
+* bf16, which NumPy lacks, is widened to fp32 for every operation and rounded to nearest even afterwards (the stock one
+  computes on the raw 16-bit integers and truncates). 16-bit sums round after every addition of a tree, as on a GPU.
+* Every pointer argument carries a tag in its upper bits. A load or store finds the argument it belongs to, however far
+  the address has strayed; lanes outside are masked before they touch memory, and told to the launch's `guard`.
+* A kernel's globals stay clean: the stock rewriter pours its own module into them.
+
+Everything here uses Triton's private names and is tested on 3.6, 3.7 and 3.9; backend.py tests itself on others.
+"""
+
+import threading
+import types
+
+import numpy as np
+import torch
+import triton
+import triton.language as tl
+from triton.runtime import interpreter as stock
+from triton.runtime.jit import JITFunction
+
+TensorHandle = stock.TensorHandle
+
+# ---------------------------------------------------------------- bf16: fp32 arithmetic between 16-bit roundings
+
+
+def _widen(bits: np.ndarray) -> np.ndarray:
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def _narrow(values: np.ndarray) -> np.ndarray:
+    values = np.asarray(values, dtype=np.float32, order="C")
+    bits = values.view(np.uint32)
+    rounded = (bits + (((bits >> 16) & 1) + 0x7FFF)) >> 16
+    return np.where(np.isnan(values), 0x7FC0, rounded).astype(np.uint16)
+
+
+def _is_bf16(value) -> bool:
+    return isinstance(value, TensorHandle) and value.dtype.scalar == tl.bfloat16
+
+
+def _wide(value):
+    """A bf16 handle as an fp32 one; anything else as it is."""
+    return TensorHandle(_widen(value.data), tl.float32) if _is_bf16(value) else value
+
+
+def _as_bf16(handle: TensorHandle) -> TensorHandle:
+    """An fp32 result as a bf16 handle; comparisons give booleans, which stay."""
+    data = handle.data
+    return TensorHandle(data if data.dtype == np.bool_ else _narrow(data), tl.bfloat16)
+
+
+def _in_fp32(method):
+    """Wrap a builder's arithmetic so that bf16 operands are computed in fp32 and the result rounded."""
+
+    def widened(self, *operands, **kwargs):
+        if not any(_is_bf16(o) for o in operands):
+            return method(self, *operands, **kwargs)
+        return _as_bf16(method(self, *map(_wide, operands), **kwargs))
+
+    return widened
+
+
+def _dot_in_fp32(method):
+    """Dots take bf16 operands beside an accumulator of another type: only the accumulator decides on rounding."""
+
+    def widened(self, a, b, accumulator, *rest, **kwargs):
+        result = method(self, _wide(a), _wide(b), _wide(accumulator), *rest, **kwargs)
+        return _as_bf16(result) if _is_bf16(accumulator) else result
+
+    return widened
+
+
+def _cast(method):
+
+    def cast(self, src, dst_type):
+        if _is_bf16(src) and dst_type.scalar == tl.bfloat16:
+            return src
+        if dst_type.scalar == tl.bfloat16:
+            return TensorHandle(_narrow(src.data.astype(np.float32)), tl.bfloat16)
+        return method(self, _wide(src), dst_type) if not _is_bf16(src) or dst_type.scalar != tl.float32 else _wide(src)
+
+    return cast
+
+
+def _fp_to_fp(method):
+
+    def cast(self, src, dst_type, rounding_mode):
+        if _is_bf16(src) or dst_type.scalar == tl.bfloat16:
+            if src.dtype.scalar in (tl.float32, tl.float64, tl.float16) or _is_bf16(src):
+                if dst_type.scalar in (tl.float32, tl.float64, tl.float16, tl.bfloat16):
+                    return self.cast_impl(src, dst_type)
+            src = _wide(src)
+        return method(self, src, dst_type, rounding_mode)
+
+    return cast
+
+
+def _tree_sum(data: np.ndarray, axis: int, narrow) -> np.ndarray:
+    """Sum along one axis by halving, rounding every partial sum with `narrow`, as 16-bit sums do on a GPU."""
+    data = np.moveaxis(data, axis, -1)
+    while data.shape[-1] > 1:
+        half = data.shape[-1] // 2
+        paired = narrow(data[..., :half] + data[..., half:2 * half])
+        data = paired if data.shape[-1] % 2 == 0 else np.concatenate([paired, data[..., -1:]], axis=-1)
+    return np.moveaxis(data, -1, axis)
+
+
+def _round_bf16(values):
+    return _widen(_narrow(values))
+
+
+def _reduce_or_scan(method):
+    """Reductions and scans on bf16 run on fp32 tensors; sums of 16-bit types round at every step."""
+
+    def apply(self, inputs):
+        single = not isinstance(inputs, tuple)
+        tensors = (inputs, ) if single else inputs
+        is_sum = (isinstance(self, stock.ReduceOps) and self.combine_fn is tl.standard._sum_combine and single)
+        if is_sum and inputs.dtype in (tl.bfloat16, tl.float16):
+            bf16 = inputs.dtype == tl.bfloat16
+            data = _widen(inputs.handle.data) if bf16 else inputs.handle.data
+            axis = self.axis
+            shape = data.shape
+            if axis is None:
+                data, axis = data.reshape(-1), 0
+            total = _tree_sum(data, axis, _round_bf16 if bf16 else np.float16)
+            if self.keep_dims:
+                total = total.reshape([1] * len(shape)) if self.axis is None else total
+            else:
+                total = np.squeeze(total, axis=axis)
+            total = _narrow(total) if bf16 else total
+            return self.to_tensor(total if total.shape else total.item(), inputs.dtype)
+        if not any(t.dtype == tl.bfloat16 for t in tensors):
+            return method(self, inputs)
+        widened = tuple(
+            tl.core.tensor(_wide(t.handle), tl.block_type(tl.float32, t.type.shape) if t.type.is_block() else tl.float32)
+            if t.dtype == tl.bfloat16 else t for t in tensors)
+        results = method(self, widened)
+        narrowed = []
+        for i, r in enumerate(results):
+            if r.dtype == tl.float32 and tensors[min(i, len(tensors) - 1)].dtype == tl.bfloat16:
+                ty = tl.block_type(tl.bfloat16, r.type.shape) if r.type.is_block() else tl.bfloat16
+                r = tl.core.tensor(_as_bf16(r.handle), ty)
+            narrowed.append(r)
+        return narrowed[0] if single else tuple(narrowed)
+
+    return apply
+
+
+_RMW = {"FADD": np.add, "ADD": np.add, "MAX": np.maximum, "MIN": np.minimum, "XCHG": lambda old, new: new}
+
+
+def _bf16_atomic(op, ptr, val, mask) -> TensorHandle:
+    """Atomic read-modify-write on bf16, one element after the other; returns the old values."""
+    combine = _RMW.get(getattr(op, "name", str(op)).rsplit(".", 1)[-1])
+    if combine is None:
+        raise NotImplementedError(f"atomic {op} on bf16 is not supported in interpreter mode")
+    addresses, values, mask = (np.ascontiguousarray(a) for a in (ptr.data, val.data, np.asarray(mask.data)))
+    old = np.zeros_like(values)
+    for i in np.ndindex(addresses.shape):
+        if mask[i]:
+            where, on = addresses[i].reshape(1), np.ones(1, dtype=bool)
+            before = stock._interpreter.load(where, on, np.zeros(1, np.uint16), np.dtype(np.uint16))
+            after = _narrow(combine(_widen(before), _widen(values[i].reshape(1))))
+            stock._interpreter.store(where, after, on)
+            old[i] = before[0]
+    return TensorHandle(old, tl.bfloat16)
+
+
+# ---------------------------------------------------------------- memory: tagged pointers, guarded accesses
+
+_TAG_SHIFT = 48
+_MIDDLE = 1 << (_TAG_SHIFT - 1)  # where an argument's addresses start inside its tag, leaving room on both sides
+
+
+class Argument:
+    """One pointer argument of a launch: the tensor, the elements that belong to it, and its place in memory.
+
+    name: the kernel's parameter. tensor: the host tensor. device_tensor: the one the caller passed.
+    """
+
+    def __init__(self, tag: int, name: str, tensor, device_tensor):
+        self.name, self.tensor, self.device_tensor = name, tensor, device_tensor
+        self.itemsize = tensor.element_size()
+        self.address = tensor.data_ptr()
+        self.tagged = (tag << _TAG_SHIFT) + _MIDDLE + self.address % 4096  # alignment stays what it is
+        storage = tensor.untyped_storage()
+        self.storage_start = storage.data_ptr() - self.address  # bytes, at most 0
+        self.storage_end = self.storage_start + storage.nbytes()
+        shape, stride = tensor.shape, tensor.stride()
+        self.span = 0 if tensor.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(shape, stride))
+        self._gaps = None
+        if tensor.numel() not in (0, self.span):  # strided: only some of the elements spanned belong to it
+            self._gaps = np.ones(self.span, dtype=bool)
+            self._gaps[self.offsets()] = False
+
+    def offsets(self) -> np.ndarray:
+        """Element offsets of the tensor's own elements, in their order."""
+        offsets = np.zeros((), dtype=np.int64)
+        for n, s in zip(self.tensor.shape, self.tensor.stride()):
+            offsets = offsets[..., None] + np.arange(n, dtype=np.int64) * s
+        return offsets.reshape(-1)
+
+    def inside(self, byte_offsets: np.ndarray, size: int, whole_storage: bool) -> np.ndarray:
+        """Which accesses of `size` bytes stay inside: the storage, or only the tensor's own elements."""
+        if whole_storage:
+            return (byte_offsets >= self.storage_start) & (byte_offsets + size <= self.storage_end)
+        ok = (byte_offsets >= 0) & (byte_offsets + size <= self.span * self.itemsize)
+        if self._gaps is not None:
+            element = np.clip(byte_offsets // self.itemsize, 0, max(self.span - 1, 0))
+            ok &= ~self._gaps[element]
+        return ok
+
+
+class Guard:
+    """Sees every access of a launch. This one refuses what lies outside the storage of every argument.
+
+    `outside()` and `access()` are the seams: the meter overrides them to record instead of refuse.
+    """
+
+    whole_storage = True
+
+    def begin(self, launch: "Launch"):
+        """Called before the first program of a launch."""
+
+    def access(self, kind: str, argument: Argument, byte_offsets: np.ndarray, size: int):
+        """The in-bounds lanes of one access: kind is 'read', 'write' or 'atomic'."""
+
+    def outside(self, kind: str, argument: Argument | None, byte_offsets: np.ndarray, size: int, program: tuple):
+        """The out-of-bounds lanes of one access; they are not performed."""
+        if argument is None:
+            raise IndexError(f"program {program} uses an address that belongs to no argument of the kernel "
+                             f"({'written' if kind == 'write' else 'read'}, {byte_offsets.size} lanes)")
+        index = int(byte_offsets[0]) // argument.itemsize
+        verb = {"read": "reads", "write": "writes", "atomic": "updates"}[kind]
+        raise IndexError(
+            f"program {program} {verb} {argument.name}[{index}], outside its {argument.span} elements "
+            f"({byte_offsets.size} lanes of this access are outside; is a mask missing or wrong?)")
+
+
+class Launch:
+    """One interpreted launch: kernel, grid, arguments, and the guard that watches it."""
+
+    def __init__(self, kernel: JITFunction, grid: tuple, arguments: list, guard: Guard):
+        self.kernel, self.grid, self.arguments, self.guard = kernel, grid, arguments, guard
+
+    @property
+    def program(self) -> tuple:
+        return tuple(int(i) for i in stock.interpreter_builder.grid_idx)
+
+    def resolve(self, kind: str, ptrs: TensorHandle, mask) -> tuple[TensorHandle, TensorHandle]:
+        """Tagged pointers and a mask, as real addresses and a mask with only the lanes that may be performed."""
+        tagged = np.ascontiguousarray(ptrs.data)
+        mask = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), tagged.shape)
+        element = ptrs.get_element_ty()
+        size = max(1, element.primitive_bitwidth // 8)
+        tags = (tagged >> np.uint64(_TAG_SHIFT)).astype(np.int64) - 1
+        real = np.zeros_like(tagged)
+        allowed = np.zeros(tagged.shape, dtype=bool)
+        live = np.unique(tags[mask]) if mask.any() else ()
+        for tag in live:
+            lanes = mask & (tags == tag)
+            if not 0 <= tag < len(self.arguments):
+                self.guard.outside(kind, None, tagged[lanes].astype(np.int64), size, self.program)
+                continue
+            argument = self.arguments[tag]
+            offsets = (tagged - np.uint64(argument.tagged)).view(np.int64)
+            inside = lanes & argument.inside(offsets, size, self.guard.whole_storage)
+            if not inside.all():
+                outside = lanes & ~inside
+                if outside.any():
+                    self.guard.outside(kind, argument, offsets[outside], size, self.program)
+            if inside.any():
+                self.guard.access(kind, argument, offsets[inside], size)
+                real = np.where(inside, (argument.address + offsets).astype(np.uint64), real)
+                allowed |= inside
+        return TensorHandle(real, ptrs.dtype), TensorHandle(allowed, tl.int1)
+
+
+_running: list[Launch] = []  # the launch whose programs run now; at most one
+_lock = threading.RLock()
+
+
+def _guarded_load(method):
+
+    def create_masked_load(self, ptrs, mask, other, *rest, **kwargs):
+        if _running:
+            ptrs, mask = _running[-1].resolve("read", ptrs, mask)
+        return method(self, ptrs, mask, other, *rest, **kwargs)
+
+    return create_masked_load
+
+
+def _guarded_store(method):
+
+    def create_masked_store(self, ptrs, value, mask, *rest, **kwargs):
+        if _running:
+            ptrs, mask = _running[-1].resolve("write", ptrs, mask)
+        return method(self, ptrs, value, mask, *rest, **kwargs)
+
+    return create_masked_store
+
+
+def _guarded_rmw(method):
+
+    def create_atomic_rmw(self, op, ptr, val, mask, *rest, **kwargs):
+        if _running:
+            ptr, mask = _running[-1].resolve("atomic", ptr, mask)
+        if _is_bf16(val):
+            return _bf16_atomic(op, ptr, val, mask)
+        return method(self, op, ptr, val, mask, *rest, **kwargs)
+
+    return create_atomic_rmw
+
+
+def _guarded_cas(method):
+
+    def create_atomic_cas(self, ptr, cmp, val, *rest, **kwargs):
+        if not _running:
+            return method(self, ptr, cmp, val, *rest, **kwargs)
+        ptr, mask = _running[-1].resolve("atomic", ptr, np.ones(ptr.data.shape, dtype=bool))
+        on = mask.data
+        if on.all():
+            return method(self, ptr, cmp, val, *rest, **kwargs)
+        result = np.array(np.broadcast_to(cmp.data, on.shape))
+        if on.any():
+            picked = [TensorHandle(np.ascontiguousarray(np.broadcast_to(h.data, on.shape)[on]), h.dtype)
+                      for h in (ptr, cmp, val)]
+            result[on] = method(self, *picked, *rest, **kwargs).data
+        return TensorHandle(result, cmp.dtype)
+
+    return create_atomic_cas
+
+
+def _install():
+    """Repair the builder once. The compiler has a builder of its own and does not see this."""
+    builder = stock.InterpreterBuilder
+    wraps = {
+        _in_fp32: ("binary_op", "unary_op", "create_fma", "create_rsqrt", "create_erf", "create_clampf"),
+        _dot_in_fp32: ("create_dot", ),
+        _cast: ("cast_impl", ),
+        _fp_to_fp: ("create_fp_to_fp", ),
+        _guarded_load: ("create_masked_load", ),
+        _guarded_store: ("create_masked_store", ),
+        _guarded_rmw: ("create_atomic_rmw", ),
+        _guarded_cas: ("create_atomic_cas", ),
+    }
+    for wrap, names in wraps.items():
+        for name in names:
+            setattr(builder, name, wrap(getattr(builder, name)))
+    builder.get_bf16 = lambda self, value: TensorHandle(_narrow(np.array([value], dtype=np.float32)), tl.bfloat16)
+    stock.ReduceScanOpInterface.apply = _reduce_or_scan(stock.ReduceScanOpInterface.apply)
+
+
+_install()
+
+# ---------------------------------------------------------------- launching
+
+_NEEDED = [n for n in ("interpreter_semantic", "_InterpreterComparison") if hasattr(stock, n)]
+
+
+class _Rewriter(stock.FunctionRewriter):
+    """Triton's rewriter, but the rewritten kernel gets a copy of its globals, refreshed for each launch."""
+
+    def _compile_and_exec(self, transformed_ast):
+        code = compile(transformed_ast, filename=self.filename, mode="exec")
+        namespace = {}
+        exec(code, {**self.fn.__globals__, **{name: getattr(stock, name) for name in _NEEDED}}, namespace)
+        return namespace[self.fn.__name__]
+
+
+_rewritten: dict = {}  # (function, its source) -> rewritten function
+
+
+def _rewrite(kernel: JITFunction):
+    fn = kernel.fn
+    if fn not in _rewritten:
+        _rewritten[fn] = _Rewriter(fn).rewrite_ast()
+    rewritten = _rewritten[fn]
+    rewritten.__globals__.update(fn.__globals__)  # later definitions and changed helpers are seen
+    rewritten.__globals__.update({name: getattr(stock, name) for name in _NEEDED})
+    if fn.__closure__:
+        rewritten.__globals__.update({name: cell.cell_contents
+                                      for name, cell in zip(fn.__code__.co_freevars, fn.__closure__)})
+    return rewritten
+
+
+def call_device_function(kernel: JITFunction, *args, **kwargs):
+    """A @triton.jit function called from inside an interpreted kernel."""
+    return _rewrite(kernel)(*args, **kwargs)
+
+
+def running() -> bool:
+    """Whether a program of an interpreted launch is running right now."""
+    return bool(_running)
+
+
+_LANGUAGE = types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
+
+
+class _Grid(stock.GridExecutor):
+    """Runs a rewritten kernel over its grid, one program after the other, under a guard."""
+
+    def run(self, kernel: JITFunction, guard: Guard, args, kwargs):
+        parameters = set(self.arg_names)
+        kwargs = {k: v for k, v in kwargs.items() if k in parameters}
+        host_args, host_kwargs = self._init_args_hst(args, kwargs)
+        bound = kernel.signature.bind(*host_args, **host_kwargs)
+        passed = kernel.signature.bind(*args, **kwargs)
+        for b in (bound, passed):
+            b.apply_defaults()
+        arguments: list[Argument] = []
+
+        def convert(name, host, device):
+            if isinstance(host, tuple):
+                return stock.__dict__.get("_tuple_create", _tuple)(
+                    host, [convert(f"{name}[{i}]", h, d) for i, (h, d) in enumerate(zip(host, device))])
+            if isinstance(host, stock.TensorDescriptor):
+                desc = stock._implicit_cvt(host)
+                desc.handle.base = convert(name, host.base, device.base).handle
+                return desc
+            if not hasattr(host, "data_ptr"):
+                return stock._implicit_cvt(host)
+            pointer = stock._implicit_cvt(host)
+            argument = Argument(len(arguments) + 1, name, stock._unwrap_tensor(host), stock._unwrap_tensor(device))
+            arguments.append(argument)
+            pointer.handle.data = np.array([argument.tagged], dtype=np.uint64)
+            return pointer
+
+        values = {name: value if name in self.constexprs else convert(name, value, passed.arguments[name])
+                  for name, value in bound.arguments.items()}
+        grid = self.grid(values) if callable(self.grid) else self.grid
+        grid = tuple(int(n) for n in ((grid, ) if isinstance(grid, int) else grid))
+        if not 1 <= len(grid) <= 3:
+            raise ValueError(f"grid: got {grid}, expected one to three numbers of programs")
+        grid += (1, ) * (3 - len(grid))
+        launch = Launch(kernel, grid, arguments, guard)
+        guard.begin(launch)
+        builder = stock.interpreter_builder
+        builder.set_grid_dim(*grid)
+        _running.append(launch)
+        scope = stock._patch_lang(_LANGUAGE)
+        try:
+            with np.errstate(all="ignore"):  # a GPU does not warn either
+                for x in range(grid[0]):
+                    for y in range(grid[1]):
+                        for z in range(grid[2]):
+                            builder.set_grid_idx(x, y, z)
+                            self.fn(**values)
+        finally:
+            scope.restore()
+            _running.pop()
+            self._restore_args_dev(args, host_args, kwargs, host_kwargs)
+
+
+def _tuple(original, items):
+    return type(original)(*items) if hasattr(original, "_fields") else type(original)(items)
+
+
+def launch(kernel: JITFunction, grid, args: tuple, kwargs: dict, guard: Guard | None = None):
+    """Run every program of a launch, one after the other, on the CPU.
+
+    kernel: a @triton.jit function. grid: a tuple, or a function of the arguments that gives one. args, kwargs: as
+    passed to `kernel[grid]`; compile options such as num_warps are dropped. guard: sees and may refuse every access.
+    Tensors on a GPU are copied to the host and back.
+    """
+    with _lock:
+        if _running:
+            raise RuntimeError("a kernel cannot be launched from inside a running kernel")
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        _Grid(_rewrite(kernel), kernel.arg_names, grid).run(kernel, guard or Guard(), args, kwargs)

@@ -1,0 +1,1 @@
+"""The real Triton kernels of the course, one file per operator family."""
