@@ -1,0 +1,263 @@
+"""The meter: what a kernel really asks memory for, per tensor, counted while it runs in the interpreter.
+
+`meter(function, ...)` calls a public function, unchanged, and counts every load, store and atomic of every kernel it
+launches: bytes requested and unique bytes per tensor, accesses outside a tensor (named by tensor, program and index, and
+not performed), and elements of an output that no program ever wrote. It works on any kernel, in any notebook, also
+where kernels are otherwise compiled.
+
+Requested bytes are what the programs ask for. What DRAM moves lies between the unique bytes (a perfect cache) and the
+requested ones (no cache); only a GPU's counters tell where.
+"""
+
+import html
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+import numpy as np
+import torch
+
+from instruments import backend
+from instruments.traffic import Traffic
+
+
+@dataclass(frozen=True)
+class Access:
+    """Lanes of one load or store that lie outside their tensor; they were masked, so nothing was read or written.
+
+    tensor: name. kind: 'read', 'write' or 'atomic'. program: its three indices. index: offset of the first such lane
+    from the tensor's first element, in elements. count: how many lanes of that access. kernel: its name.
+    """
+
+    tensor: str
+    kind: str
+    program: tuple
+    index: int
+    count: int
+    kernel: str
+
+    def __str__(self):
+        verb = {"read": "reads", "write": "writes", "atomic": "updates"}[self.kind]
+        program = self.program[0] if self.program[1:] == (0, 0) else self.program
+        return (f"program {program} of {self.kernel} {verb} {self.tensor}[{self.index}], outside the tensor "
+                f"({self.count} lane{'s' * (self.count != 1)} of this access)")
+
+
+@dataclass
+class TensorReport:
+    """What happened to one tensor. Bytes unless said otherwise.
+
+    read, written: requested by all programs, atomics counted as both. unique_read, unique_written: each byte once.
+    atomics: bytes updated atomically. unwritten: elements never written, of a tensor that kernels write or that the
+    metered function returns; first_unwritten: the index of the first one. out_of_bounds: list of Access.
+    """
+
+    name: str
+    shape: tuple
+    dtype: torch.dtype
+    read: int = 0
+    written: int = 0
+    atomics: int = 0
+    unique_read: int = 0
+    unique_written: int = 0
+    unwritten: int = 0
+    first_unwritten: tuple | None = None
+    out_of_bounds: list = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """What a metered call asked for. result: what the function returned. tensors: name -> TensorReport, in order of use.
+
+    launches, programs: how many kernels and program instances ran. kernels: their names, in order.
+    """
+
+    result: Any
+    tensors: dict
+    kernels: list
+    programs: int
+
+    @property
+    def launches(self) -> int:
+        return len(self.kernels)
+
+    @property
+    def traffic(self) -> Traffic:
+        """Requested bytes per tensor."""
+        return Traffic({t.name: t.read for t in self.tensors.values() if t.read},
+                       {t.name: t.written for t in self.tensors.values() if t.written}, launches=self.launches)
+
+    @property
+    def unique(self) -> Traffic:
+        """Unique bytes per tensor: what a perfect cache would leave to DRAM."""
+        return Traffic({t.name: t.unique_read for t in self.tensors.values() if t.unique_read},
+                       {t.name: t.unique_written for t in self.tensors.values() if t.unique_written},
+                       launches=self.launches)
+
+    @property
+    def out_of_bounds(self) -> list:
+        return [access for t in self.tensors.values() for access in t.out_of_bounds]
+
+    @property
+    def unwritten(self) -> dict:
+        """{tensor name: number of elements no program wrote}, of outputs that have any."""
+        return {t.name: t.unwritten for t in self.tensors.values() if t.unwritten}
+
+    @property
+    def clean(self) -> bool:
+        """No access out of bounds, no output element left unwritten."""
+        return not self.out_of_bounds and not self.unwritten
+
+    def __getitem__(self, name: str) -> TensorReport:
+        if name not in self.tensors:
+            raise KeyError(f"no kernel touched a tensor {name!r}, only {', '.join(self.tensors)}")
+        return self.tensors[name]
+
+    def findings(self) -> list:
+        """One sentence per fault: out-of-bounds accesses (the first few of each tensor) and unwritten elements."""
+        sentences = []
+        for t in self.tensors.values():
+            sentences += [str(a) for a in t.out_of_bounds[:3]]
+            if len(t.out_of_bounds) > 3:
+                sentences.append(f"... and {len(t.out_of_bounds) - 3} more accesses outside {t.name}")
+            if t.unwritten:
+                sentences.append(f"{t.unwritten:,} of {int(np.prod(t.shape)):,} elements of {t.name} were never written, "
+                                 f"the first at {list(t.first_unwritten)}")
+        return sentences
+
+    _HEAD = ("tensor", "read", "unique", "written", "unique", "shape")
+
+    def _rows(self):
+        for t in self.tensors.values():
+            yield (t.name, f"{t.read:,}", f"{t.unique_read:,}", f"{t.written:,}", f"{t.unique_written:,}",
+                   "x".join(map(str, t.shape)) + f" {str(t.dtype).removeprefix('torch.')}")
+        yield ("all", f"{self.traffic.bytes_read:,}", f"{self.unique.bytes_read:,}", f"{self.traffic.bytes_written:,}",
+               f"{self.unique.bytes_written:,}", f"{self.launches} launch{'es' * (self.launches != 1)}, "
+               f"{self.programs:,} program{'s' * (self.programs != 1)}")
+
+    def __str__(self):
+        table = [self._HEAD, *self._rows()]
+        widths = [max(len(row[i]) for row in table) for i in range(len(self._HEAD))]
+        lines = [f"{row[0]:<{widths[0]}}  " + "  ".join(f"{c:>{w}}" for c, w in zip(row[1:-1], widths[1:-1])) + "  " + row[-1]
+                 for row in table]
+        return "\n".join(["bytes requested by the programs, and unique bytes", *lines,
+                          *(self.findings() or ["no access out of bounds, every output element written"])])
+
+    __repr__ = __str__
+
+    def _repr_html_(self):
+        def cells(row, tag):
+            return "".join(f"<{tag} style='text-align:{'right' if 0 < i < 5 else 'left'}'>{html.escape(c)}</{tag}>"
+                           for i, c in enumerate(row))
+
+        rows = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in self._rows())
+        said = self.findings() or ["No access out of bounds; every output element written."]
+        return (f"<table><caption>Bytes requested by the programs, and unique bytes</caption><tr>{cells(self._HEAD, 'th')}"
+                f"</tr>{rows}</table>" + "".join(f"<div>{html.escape(s)}</div>" for s in said))
+
+
+class _Watched:
+    """One tensor across all launches of a metered call: its counts, and which of its bytes were touched."""
+
+    def __init__(self, name: str, argument):
+        self.argument = argument  # keeps the tensor alive, so that its memory is not handed out again
+        tensor = argument.device_tensor
+        self.report = TensorReport(name, tuple(tensor.shape), tensor.dtype)
+        self.touched = {kind: np.zeros(argument.span * argument.itemsize, dtype=bool) for kind in ("read", "written")}
+
+    def count(self, kind: str, byte_offsets: np.ndarray, size: int):
+        nbytes = byte_offsets.size * size
+        for name, kinds in (("read", ("read", "atomic")), ("written", ("write", "atomic"))):
+            if kind in kinds:
+                setattr(self.report, name, getattr(self.report, name) + nbytes)
+                for byte in range(size):
+                    self.touched[name][byte_offsets + byte] = True
+        if kind == "atomic":
+            self.report.atomics += nbytes
+
+    def finish(self, returned: bool) -> TensorReport:
+        report, argument = self.report, self.argument
+        report.unique_read, report.unique_written = (int(self.touched[k].sum()) for k in ("read", "written"))
+        if (report.written or returned) and argument.tensor.numel():
+            written = self.touched["written"][argument.offsets() * argument.itemsize]
+            report.unwritten = int((~written).sum())
+            if report.unwritten:
+                report.first_unwritten = tuple(int(i) for i in np.unravel_index(int(np.argmin(written)), report.shape))
+        return report
+
+
+def _key(tensor) -> tuple:
+    return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
+
+
+def _tensors_in(value):
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+def _meter_guard():
+    """The guard that counts; made late, so that this module can be imported without triton."""
+    from instruments.interpreter import Guard
+
+    class Counter(Guard):
+        whole_storage = False
+
+        def __init__(self):
+            self.watched, self.kernels, self.programs = {}, [], 0
+            self.strays = []
+
+        def begin(self, launch):
+            self.launch = launch
+            self.kernels.append(launch.kernel.fn.__name__)
+            self.programs += int(np.prod(launch.grid))
+            for argument in launch.arguments:
+                key = _key(argument.device_tensor)
+                if key not in self.watched:
+                    name = argument.name.removesuffix("_ptr")
+                    taken = {w.report.name for w in self.watched.values()}
+                    number = 2
+                    while name in taken:
+                        name, number = f"{argument.name.removesuffix('_ptr')} ({number})", number + 1
+                    self.watched[key] = _Watched(name, argument)
+
+        def _of(self, argument):
+            return self.watched[_key(argument.device_tensor)]
+
+        def access(self, kind, argument, byte_offsets, size):
+            self._of(argument).count(kind, byte_offsets, size)
+
+        def outside(self, kind, argument, byte_offsets, size, program):
+            if argument is None:  # an address made from no argument: nothing it could be charged to
+                return super().outside(kind, argument, byte_offsets, size, program)
+            report = self._of(argument).report
+            report.out_of_bounds.append(Access(report.name, kind, program, int(byte_offsets[0]) // argument.itemsize,
+                                               int(byte_offsets.size), self.kernels[-1]))
+
+    return Counter()
+
+
+def meter(function: Callable, *args, **kwargs) -> Report:
+    """Call `function(*args, **kwargs)` with its kernels interpreted, and report what they asked memory for.
+
+    function: a public function of kernels/, your own, or `lambda: kernel[grid](...)`. Tensors may be on CPU or GPU.
+    Names are those of the kernel's parameters, without `_ptr`; a tensor used by several kernels keeps its first name.
+    Raises RuntimeError where triton is missing.
+    """
+    if backend.mode() == "unavailable":
+        raise RuntimeError(backend.NO_TRITON)
+    from instruments import interpreter
+
+    guard = _meter_guard()
+
+    def launcher(kernel, grid, launch_args, launch_kwargs):
+        interpreter.launch(kernel, grid, launch_args, launch_kwargs, guard)
+
+    with backend.launching(launcher):
+        result = function(*args, **kwargs)
+    returned = {_key(t) for t in _tensors_in(result)}
+    tensors = {}
+    for key, watched in guard.watched.items():
+        tensors[watched.report.name] = watched.finish(key in returned)
+    return Report(result, tensors, guard.kernels, guard.programs)

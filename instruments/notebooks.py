@@ -1,0 +1,260 @@
+"""The form in which notebooks are stored, and `make lessons`, which runs them and stores them again.
+
+    python -m instruments.notebooks [--only 05,roofline]     run lessons and solutions, store what they show
+    python -m instruments.notebooks --format                 the same without running: first cell and form only
+    python -m instruments.notebooks --check                  change nothing; name what is not in that form
+
+Every notebook has the same first code cell, written from FIRST_CELL and the repository's address in pyproject.toml.
+Lessons and solutions are stored executed; exercises, which grading/release.py writes from the solutions, are not.
+"""
+
+import argparse
+import hashlib
+import os
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+ROOT = Path(__file__).resolve().parents[1]
+EXECUTED, UNEXECUTED = ("lessons", "solutions"), ("exercises",)
+CELL_SECONDS = 600
+
+FIRST_CELL_ID, BADGE_ID = "set-up", "open-in-colab"
+FIRST_CELL = '''\
+# @title Set-up: run this cell first
+REPOSITORY = "@REPOSITORY@"  # @param {type:"string"}
+
+
+def find_course():
+    import os, subprocess, sys
+    from pathlib import Path
+
+    given = os.environ.get("BYTES_FIRST")  # the course's folder, for a notebook that lies elsewhere
+    near = [Path(place).resolve() for place in (globals().get("__vsc_ipynb_file__", ""), "")]
+    around = [folder for place in near for folder in (place, *place.parents)]
+    folders = [Path(given).resolve()] if given else [*around, Path("bytes-first").resolve(), *map(Path, sys.path)]
+    if REPOSITORY and "google.colab" in sys.modules:
+        if not any(os.path.isfile(folder / "instruments/start.py") for folder in folders):
+            subprocess.run(["git", "clone", "--quiet", "--depth=1", REPOSITORY, "bytes-first"])
+    for folder in folders:
+        if os.path.isfile(folder / "instruments/start.py"):
+            return str(folder / "instruments/start.py")
+    raise FileNotFoundError(
+        "The course was not found around this notebook. On Colab, write the address of the course's git repository "
+        "between the quotes after REPOSITORY and run this cell again; elsewhere, keep the notebook in the course's "
+        "folder or set the environment variable BYTES_FIRST to that folder."
+    )
+
+
+import runpy
+
+runpy.run_path(find_course())["start"]()'''
+
+METADATA = {
+    "accelerator": "GPU",
+    "colab": {"gpuType": "T4"},
+    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+# What front ends leave behind: it differs from machine to machine, and `widgets` makes GitHub refuse the notebook.
+NOTEBOOK_LITTER = ("celltoolbar", "signature", "toc", "varInspector", "vscode", "widgets")
+CELL_LITTER = ("ExecuteTime", "colab", "execution", "id", "outputId", "trusted", "vscode")
+WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
+
+
+def repository() -> str:
+    """The address of the course's repository, empty until its owner has set it in pyproject.toml."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return settings["tool"]["bytes-first"]["repository"]
+
+
+def notebooks(only: str = "") -> list[Path]:
+    """The course's notebooks; `only` keeps those whose path contains one of its comma-separated words."""
+    paths = [p for folder in (*EXECUTED, *UNEXECUTED) for p in sorted((ROOT / folder).glob("*.ipynb"))]
+    words = [word.strip() for word in only.split(",") if word.strip()]
+    kept = [p for p in paths if not words or any(word in str(p.relative_to(ROOT)) for word in words)]
+    if words and not kept:
+        raise ValueError(f"only: no notebook matches {only!r}, expected part of one of: "
+                         + ", ".join(str(p.relative_to(ROOT)) for p in paths))
+    return kept
+
+
+def first_cell(address: str | None = None) -> NotebookNode:
+    """The first code cell, the same in every notebook."""
+    source = FIRST_CELL.replace("@REPOSITORY@", repository() if address is None else address)
+    cell = nbformat.v4.new_code_cell(source, id=FIRST_CELL_ID)
+    cell.metadata = NotebookNode(cellView="form", jupyter=NotebookNode(source_hidden=True))
+    return cell
+
+
+def badge(path: Path, address: str | None = None) -> NotebookNode | None:
+    """The cell with the link that opens this notebook on Colab; none while the repository has no GitHub address."""
+    address = repository() if address is None else address
+    github = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", address)
+    if not github:
+        return None
+    target = f"https://colab.research.google.com/github/{github[1]}/blob/main/{path.parent.name}/{path.name}"
+    image = "https://colab.research.google.com/assets/colab-badge.svg"
+    return nbformat.v4.new_markdown_cell(f"[![Open in Colab]({image})]({target})", id=BADGE_ID)
+
+
+def canonical(nb: NotebookNode, path: Path, address: str | None = None) -> NotebookNode:
+    """`nb` in the form in which `path` is stored: first cell, ids, metadata, and outputs that any front end shows."""
+    nb = nbformat.from_dict(nb)
+    nb.nbformat, nb.nbformat_minor = 4, 5
+    kept = {key: value for key, value in nb.metadata.items() if key not in NOTEBOOK_LITTER}
+    nb.metadata = nbformat.from_dict({**kept, **METADATA})
+
+    old = next((cell for cell in nb.cells if cell.get("id") == FIRST_CELL_ID), None)
+    nb.cells = [cell for cell in nb.cells if cell.get("id") not in (FIRST_CELL_ID, BADGE_ID)]
+    first = first_cell(address)
+    if old is not None:
+        first.outputs, first.execution_count = old.outputs, old.execution_count
+    at = next((i for i, cell in enumerate(nb.cells) if cell.cell_type == "code"), len(nb.cells))
+    nb.cells.insert(at, first)
+    if link := badge(path, address):
+        nb.cells.insert(0, link)
+
+    executed = path.parent.name not in UNEXECUTED
+    for position, cell in enumerate(nb.cells):
+        if "id" not in cell:
+            cell.id = hashlib.sha1(f"{position} {cell.source}".encode()).hexdigest()[:8]
+        cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k not in CELL_LITTER})
+        if cell.cell_type == "code":
+            cell.outputs = canonical_outputs(cell.outputs) if executed else []
+            cell.execution_count = cell.execution_count if executed else None
+        else:
+            cell.pop("outputs", None)
+            cell.pop("execution_count", None)
+    return nb
+
+
+def canonical_outputs(outputs: list) -> list:
+    """Outputs without what only the run that made them could use: paths, overwritten progress bars, widget views."""
+    kept = []
+    for output in outputs:
+        output = scrub(output)
+        if output.output_type == "stream":
+            if kept and kept[-1].output_type == "stream" and kept[-1].name == output.name:
+                kept[-1].text = last_words(kept[-1].text + output.text)
+                continue
+            output.text = last_words(output.text)
+        elif WIDGET_VIEW in output.get("data", {}):
+            del output.data[WIDGET_VIEW]
+        output.pop("transient", None)
+        if output.output_type == "stream" or output.get("data", True):
+            kept.append(output)
+    return kept
+
+
+def scrub(value):
+    """`value` with this machine's paths replaced: files of the course by their path in it, cells by <cell>."""
+    if isinstance(value, str):
+        return re.sub(r"/\S*/ipykernel_\d+/\d+\.py", "<cell>", value.replace(f"{ROOT}{os.sep}", ""))
+    if isinstance(value, list):
+        return [scrub(item) for item in value]
+    if isinstance(value, dict):
+        return NotebookNode({key: scrub(item) for key, item in value.items()})
+    return value
+
+
+def last_words(text: str) -> str:
+    """What a terminal would still show of `text`: a carriage return overwrites its line, as text progress bars do."""
+    return "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
+
+
+def dumps(nb: NotebookNode, path: Path, address: str | None = None) -> str:
+    """The canonical text of `nb` as it is stored at `path`."""
+    return nbformat.writes(canonical(nb, path, address), version=nbformat.NO_CONVERT) + "\n"
+
+
+def store(nb: NotebookNode, path: Path) -> None:
+    """Write `nb` to `path` in canonical form, all of it or nothing."""
+    text = dumps(nb, path)
+    nbformat.validate(nbformat.reads(text, as_version=nbformat.NO_CONVERT))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def execute(nb: NotebookNode, path: Path) -> None:
+    """Run every cell of `nb` in its own folder; a cell that fails without being meant to raises CellExecutionError."""
+    from nbclient import NotebookClient
+
+    NotebookClient(nb, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False,
+                   resources={"metadata": {"path": str(path.parent)}}).execute()
+
+
+def faults(path: Path) -> list[str]:
+    """What keeps the notebook at `path` from being as it should be stored, one sentence each."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        nb = nbformat.reads(text, as_version=nbformat.NO_CONVERT)
+        nbformat.validate(nb)
+    except Exception as error:
+        return [f"is not a valid notebook of format 4.5: {str(error).splitlines()[0]}"]
+    found = []
+    code = [cell for cell in nb.cells if cell.cell_type == "code"]
+    if not code or (code[0].source, code[0].metadata) != (first_cell().source, first_cell().metadata):
+        found.append("does not begin with the course's first code cell")
+    if any("id" not in cell for cell in nb.cells):
+        found.append("has cells without an id")
+    if nb.metadata.get("kernelspec") != METADATA["kernelspec"]:
+        found.append("does not name the kernel python3")
+    for cell in code:
+        if cell.outputs and any(output.output_type == "error" for output in cell.outputs):
+            if "raises-exception" not in cell.metadata.get("tags", []):
+                found.append(f"stores an error in cell {cell.get('id')}, which is not tagged raises-exception")
+    if path.parent.name in EXECUTED:
+        counts = [cell.execution_count for cell in code if cell.source.strip()]
+        if counts != list(range(1, len(counts) + 1)):
+            found.append("was not stored after one run from top to bottom")
+    if text != dumps(nb, path):
+        found.append("is not in canonical form")
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m instruments.notebooks", description="run and store the notebooks")
+    parser.add_argument("--only", default="", metavar="WORD,...", help="only notebooks whose path contains a word")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--check", action="store_true", help="change nothing, name what is not as it should be")
+    how.add_argument("--format", action="store_true", help="write first cell and canonical form without running")
+    options = parser.parse_args(arguments)
+    try:
+        paths = notebooks(options.only)
+    except ValueError as error:
+        parser.error(str(error))
+    bad = 0
+    for path in paths:
+        name = path.relative_to(ROOT)
+        if options.check:
+            found = faults(path)
+            for fault in found:
+                print(f"{name} {fault}")
+            bad += bool(found)
+            continue
+        try:
+            nb = nbformat.read(path, as_version=4)
+            nb = canonical(nb, path)
+            if not options.format and path.parent.name in EXECUTED:
+                print(f"{name}: running", flush=True)
+                execute(nb, path)
+            store(nb, path)
+        except Exception as error:
+            print(f"{name} was left as it is: {error}", file=sys.stderr)
+            bad += 1
+    if options.check and not bad:
+        print(f"{len(paths)} notebooks are in canonical form")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
