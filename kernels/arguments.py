@@ -1,0 +1,58 @@
+"""Checks of arguments that the public functions of kernels/ share, and the view of a tensor as rows."""
+
+from functools import cache
+
+import torch
+
+from instruments import backend
+from instruments.gpus import DTYPES
+
+FLOATS = tuple(DTYPES.values())
+
+
+def _names(dtypes) -> str:
+    return ", ".join(str(d).removeprefix("torch.") for d in dtypes)
+
+
+def check_tensor(name: str, tensor, *, shape: tuple | None = None, like: torch.Tensor | None = None,
+                 dtypes: tuple = FLOATS, why: str = ""):
+    """Raise ValueError unless `tensor` is a tensor of one of `dtypes`, of `shape`, on the device of `like`.
+
+    name: the argument's name, for the message. like: a tensor whose device must match. why: ends the shape's message.
+    """
+    if not isinstance(tensor, torch.Tensor):
+        raise ValueError(f"{name}: got {type(tensor).__name__}, expected a torch.Tensor")
+    if tensor.dtype not in dtypes:
+        raise ValueError(f"{name}: got dtype {_names([tensor.dtype])}, expected one of {_names(dtypes)}")
+    if shape is not None and tensor.shape != shape:
+        raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, expected {tuple(shape)}{why}")
+    if like is not None and tensor.device != like.device:
+        raise ValueError(f"{name}: got device {tensor.device}, expected {like.device}, where the first argument is")
+    if like is None and tensor.device.type != "cuda" and backend.mode() == "compiled":
+        raise ValueError(f"{name}: got device {tensor.device}, expected a CUDA tensor (this machine compiles its kernels; "
+                         f"`with backend.interpret():` runs them on the CPU)")
+
+
+def check_width(name: str, tensor: torch.Tensor, limit: int):
+    """Raise ValueError unless the last dimension of `tensor` exists and is between 1 and `limit` wide."""
+    if tensor.dim() == 0:
+        raise ValueError(f"{name}: got a scalar, expected at least one dimension")
+    if tensor.shape[-1] > limit or tensor.shape[-1] == 0 and tensor.dim() == 1:
+        raise ValueError(f"{name}: got a last dimension of {tensor.shape[-1]:,}, expected 1 to {limit:,}")
+
+
+def check_eps(eps: float):
+    """Raise ValueError unless eps is a non-negative number."""
+    if not isinstance(eps, (int, float)) or not eps >= 0:
+        raise ValueError(f"eps: got {eps!r}, expected a number of at least 0")
+
+
+def as_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """[..., cols] as [rows, cols] without a copy, unless its rows cannot be addressed by one stride."""
+    return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])
+
+
+@cache
+def programs_per_wave() -> int:
+    """Streaming multiprocessors of this GPU: how many persistent programs to start. A handful in the interpreter."""
+    return torch.cuda.get_device_properties(0).multi_processor_count if torch.cuda.is_available() else 3
