@@ -1,0 +1,126 @@
+"""Times on a GPU: as called from Python, and from a CUDA graph whose replays find nothing of their own in L2.
+
+Two numbers, because they answer two questions. *As called* is wall time per call of many calls back to back: what a
+program that calls the function sees, host work included; below about 20 us it is mostly host work. *From a graph* is
+the GPU's time alone; each replay walks over copies of the arguments that together exceed four times the L2, so that
+every call reads DRAM. Implementations are timed in turns, one replay each, so that clocks and temperature hit all alike.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Callable
+
+import torch
+
+FRESH = 4  # argument copies span this many times the L2
+MAX_COPIES = 16_384  # of the arguments, for calls that touch almost nothing
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call: median, and the 20% and 80% quantiles over the replays."""
+
+    median: float
+    p20: float
+    p80: float
+
+
+def need_gpu():
+    """Raise RuntimeError where there is no GPU to time on."""
+    if not torch.cuda.is_available():
+        raise RuntimeError("This machine has no GPU to time on; recorded figures are in instruments.results.")
+
+
+def copies_needed(nbytes: int) -> int:
+    """How many copies of arguments and results of `nbytes` exceed FRESH times this GPU's L2; at least two."""
+    l2 = torch.cuda.get_device_properties(0).L2_cache_size
+    return max(2, min(MAX_COPIES, -(-FRESH * l2 // max(1, nbytes))))
+
+
+def _clone(value):
+    return value.clone() if isinstance(value, torch.Tensor) else value
+
+
+class Graphed:
+    """A CUDA graph that calls `function` once for each of `copies` copies of its arguments.
+
+    Results stay alive, each in memory of its own, so that writes are as fresh as reads.
+    """
+
+    def __init__(self, function: Callable, args: tuple, copies: int):
+        need_gpu()
+        self.sets = [args, *(tuple(_clone(a) for a in args) for _ in range(copies - 1))]
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                function(*args)
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.results = [function(*a) for a in self.sets]
+
+    def seconds(self) -> float:
+        """Seconds per call of one replay."""
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        self.graph.replay()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3 / len(self.sets)
+
+
+def summarize(seconds: list) -> Timing:
+    """Median and quantiles of a list of seconds."""
+    p20, median, p80 = torch.quantile(torch.tensor(seconds, dtype=torch.float64),
+                                      torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64)).tolist()
+    return Timing(median, p20, p80)
+
+
+def from_graphs(functions: dict, args: tuple, nbytes: int, budget: float = 0.5) -> dict[str, Timing]:
+    """Time {name: function} on copies of `args` from CUDA graphs, taking turns.
+
+    nbytes: bytes that one call reads and writes, which sets the number of copies. budget: seconds of GPU time for all.
+    """
+    copies = copies_needed(nbytes)
+    graphs = {name: Graphed(function, args, copies) for name, function in functions.items()}
+    once = sum(g.seconds() * copies for g in graphs.values())
+    rounds = max(5, min(100, int(budget / max(once, 1e-9))))
+    seconds = {name: [] for name in graphs}
+    for turn in range(rounds + 2):
+        for name, graph in graphs.items():
+            t = graph.seconds()
+            if turn >= 2:
+                seconds[name].append(t)
+    return {name: summarize(s) for name, s in seconds.items()}
+
+
+def as_called(function: Callable, args: tuple, calls: int = 1000) -> float:
+    """Wall seconds per call of `calls` back-to-back calls, synchronised before and after."""
+    need_gpu()
+    for _ in range(10):
+        function(*args)
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(calls):
+        function(*args)
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start) / calls
+
+
+def copy_roof(nbytes: int = 1 << 32, rounds: int = 20) -> float:
+    """Bytes/s, read plus written, of torch's own device copy of `nbytes`: the practical memory roof of this GPU."""
+    need_gpu()
+    x = torch.empty(nbytes // 4, dtype=torch.int32, device="cuda").random_()
+    y = torch.empty_like(x)
+    graph = Graphed(lambda: y.copy_(x), (), 1)
+    return 2 * nbytes / summarize([graph.seconds() for _ in range(rounds)][3:]).median
+
+
+def matmul_roof(dtype: torch.dtype = torch.bfloat16, n: int = 8192, rounds: int = 20) -> float:
+    """FLOP/s of torch's own n x n x n matmul on random data: the practical matrix roof of this GPU."""
+    need_gpu()
+    a, b = (torch.randn(n, n, device="cuda").to(dtype) for _ in range(2))
+    graph = Graphed(torch.matmul, (a, b), 1)
+    return 2 * n**3 / summarize([graph.seconds() for _ in range(rounds)][3:]).median
