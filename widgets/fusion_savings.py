@@ -1,0 +1,117 @@
+"""The fusion panel: what RMSNorm moves, and how long that takes, op by op, in two passes and in one."""
+
+from instruments.gpus import DTYPES, GPUS
+from instruments.traffic import LAUNCH_SECONDS, Traffic
+from kernels.rmsnorm import rmsnorm_ops, rmsnorm_traffic
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, SKY, Checks, Panel, canvas, choice, menu, powers
+from widgets.words import number, size, time
+
+#: The three ways, top to bottom, and how their bars look.
+PATHS = {"op by op": ORANGE, "two passes": SKY, "resident": GREEN}
+
+
+def fusion_savings(rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu: str = "H200",
+                   ops: tuple | None = None) -> Panel:
+    """Bytes, bandwidth-bound time and launch time of RMSNorm: op by op, two-pass and resident.
+
+    ops: names out of `rmsnorm_ops(...)` that the unfused path runs; all of them if None.
+    """
+    known = tuple(rmsnorm_ops(rows, cols, DTYPES[dtype]))
+    figure = canvas(height=280)
+    places = {path: len(PATHS) - 1 - i for i, path in enumerate(PATHS)}
+    moved = figure.add_axes((0.115, 0.03, 0.41, 0.85))
+    timed = figure.add_axes((0.565, 0.03, 0.43, 0.85))
+    for axes in (moved, timed):
+        axes.set(xlim=(0, 1.4), ylim=(-0.55, 2.55), xticks=[])
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        axes.tick_params(left=False)
+        axes.set_yticks(list(places.values()), list(places), fontsize=9)
+    timed.set_xlim(0, 1.6)
+    moved.set_title("bytes asked for", fontsize=10, loc="left")
+    timed.set_yticks([])
+    heading = timed.set_title("", fontsize=10, loc="left")
+
+    pieces = [moved.barh(places["op by op"], 0, 0.6, color=PATHS["op by op"], edgecolor="white", linewidth=1)[0]
+              for _ in known]
+    labels = [moved.text(0, places["op by op"], "", fontsize=7, ha="center", va="center", rotation=90) for _ in known]
+    wholes = {path: moved.barh(places[path], 0, 0.6, color=colour, edgecolor="white", linewidth=1)[0]
+              for path, colour in PATHS.items() if path != "op by op"}
+    sizes = {path: moved.text(0, place, "", fontsize=9, va="center") for path, place in places.items()}
+    memory = {path: timed.barh(places[path] + 0.17, 0, 0.3, color=PATHS[path])[0] for path in PATHS}
+    launch = {path: timed.barh(places[path] - 0.17, 0, 0.3, color="white", edgecolor=BLUE, hatch="////")[0]
+              for path in PATHS}
+    memory_text = {path: timed.text(0, places[path] + 0.17, "", fontsize=8.5, va="center") for path in PATHS}
+    launch_text = {path: timed.text(0, places[path] - 0.17, "", fontsize=8.5, va="center") for path in PATHS}
+
+    def draw(rows, cols, dtype, gpu, per_launch, ops):
+        rows, cols, device = round(rows), round(cols), GPUS[gpu]
+        each = rmsnorm_ops(rows, cols, DTYPES[dtype])
+        unfused = [each[name] for name in ops]
+        work = {"op by op": sum(unfused, Traffic()),
+                "two passes": rmsnorm_traffic(rows, cols, DTYPES[dtype], path="two_pass"),
+                "resident": rmsnorm_traffic(rows, cols, DTYPES[dtype], path="resident")}
+
+        most = max(traffic.bytes for traffic in work.values())
+        start = 0
+        for i, (piece, label) in enumerate(zip(pieces, labels)):
+            width = unfused[i].bytes / most if i < len(unfused) else 0
+            piece.set_x(start)
+            piece.set_width(width)
+            label.set_text(ops[i] if width > 0.035 else "")
+            label.set_x(start + width / 2)
+            start += width
+        for path, traffic in work.items():
+            if path in wholes:
+                wholes[path].set_width(traffic.bytes / most)
+            sizes[path].set_x(traffic.bytes / most + 0.015)
+            sizes[path].set_text(size(traffic.bytes))
+
+        bound = {path: traffic.memory_seconds(device) for path, traffic in work.items()}
+        started = {path: traffic.launch_seconds(per_launch * 1e-6) for path, traffic in work.items()}
+        longest = max(*bound.values(), *started.values())
+        for path in PATHS:
+            count = work[path].launches
+            for bars, texts, seconds, what in (
+                    (memory, memory_text, bound, ""),
+                    (launch, launch_text, started, f", {count} launch{'' if count == 1 else 'es'}")):
+                bars[path].set_width(seconds[path] / longest)
+                texts[path].set_x(seconds[path] / longest + 0.015)
+                texts[path].set_text(f"{time(seconds[path])}{what}")
+        heading.set_text(f"time on {_a(gpu)}; launches hatched")
+        return _sentence(rows, cols, dtype, device, work, bound, started)
+
+    return Panel("What fusing RMSNorm saves", figure, {
+        "rows": powers("rows", 0, 20, rows),
+        "cols": powers("columns", 4, 17, cols),
+        "dtype": choice("dtype", DTYPES, dtype),
+        "gpu": menu("GPU", GPUS, gpu),
+        "per_launch": powers("µs per launch", 0, 5, LAUNCH_SECONDS * 1e6, step=0.25, readout=".1f"),
+        "ops": Checks("The unfused path runs, op by op:", known, ops),
+    }, draw)
+
+
+def _a(gpu: str) -> str:
+    return f"an {gpu}" if gpu[0] in "AHL" else f"a {gpu}"
+
+
+def _sentence(rows, cols, dtype, gpu, work, bound, started) -> str:
+    naive, two, one = work.values()
+    said = f"{rows:,} x {cols:,} {dtype} on {_a(gpu.name)}: "
+    if not naive.launches:
+        return said + f"tick an op to compare; resident moves {size(one.bytes)}, two passes {size(two.bytes)}."
+    times, saved = naive.bytes / one.bytes, bound["op by op"] - bound["resident"]
+    said += (f"resident moves {size(one.bytes)} instead of {size(naive.bytes)}, {number(times, digits=2)} times less: "
+             f"{time(bound['resident'])} of bandwidth instead of {time(bound['op by op'])}; two passes ask for "
+             f"{size(two.bytes)}. ")
+    launches = naive.launches - one.launches
+    worth = started["op by op"] - started["resident"]
+    if launches > 0:
+        said += f"The {launches} launch{'es' if launches > 1 else ''} saved are worth {time(worth)}"
+        said += ", more than the bytes. " if worth > saved else ", less than the bytes. "
+    if one.bytes <= gpu.l2:
+        said += (f"All of it fits in the {gpu.name}'s {size(gpu.l2)} L2: a warm loop runs from there, and a second "
+                 "reading hardly reaches DRAM.")
+    else:
+        said += (f"That is more than the {gpu.name}'s {size(gpu.l2)} L2 holds, so DRAM moves it; of a second reading, "
+                 "L2 serves a part.")
+    return said

@@ -1,0 +1,171 @@
+"""The roofline panel: which roof is over an operation, on which GPU, in which dtype; yours among them."""
+
+import ipywidgets
+
+from instruments.gpus import DTYPES, GPUS
+from instruments.ops import op_traffic
+from instruments.results import load, provenance
+from instruments.traffic import Traffic
+from kernels.rmsnorm import rmsnorm_traffic
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, YELLOW, Panel, canvas, choice, menu, powers
+from widgets.words import number, rate, size, time
+
+YOURS = "your own"
+
+#: name: (traffic at size n, whether matrix units can do it, marker, colour)
+PRESETS = {
+    "vector add": (lambda n, dtype: op_traffic("elementwise", n=n * n, dtype=dtype), False, "o", SKY),
+    "dot product": (lambda n, dtype: op_traffic("dot", n=n * n, dtype=dtype), False, "s", BLUE),
+    "outer product": (lambda n, dtype: op_traffic("outer", m=n, n=n, dtype=dtype), False, "P", PURPLE),
+    "GEMV": (lambda n, dtype: op_traffic("gemv", m=n, n=n, dtype=dtype), False, "^", GREEN),
+    "RMSNorm": (lambda n, dtype: rmsnorm_traffic(n, n, dtype), False, "v", YELLOW),
+    "GEMM, 16 rows": (lambda n, dtype: op_traffic("gemm", m=16, n=n, k=n, dtype=dtype), True, "D", ORANGE),
+    "GEMM": (lambda n, dtype: op_traffic("gemm", m=n, n=n, k=n, dtype=dtype), True, "h", RED),
+}
+
+X, Y = (0.05, 3e4), (1e10, 6e15)  # FLOP/B, FLOP/s
+
+
+def _matrix_unit(gpu, dtype: str) -> str:
+    """The unit that multiplies matrices of this dtype on this GPU; 'vector' where no matrix unit takes it."""
+    unit = "tf32" if dtype == "fp32" else dtype
+    return unit if unit in gpu.matrix else "vector"
+
+
+def _recorded(gpu: str) -> dict | None:
+    """The figures measured on this GPU; None where none are recorded."""
+    try:
+        return load(gpu.lower())
+    except ValueError:
+        return None
+
+
+def _group(points: dict) -> list:
+    """Names whose points lie too near each other for a label each, joined: [(names, intensity, reached)]."""
+    groups = []
+    for name, (intensity, reached) in sorted(points.items(), key=lambda item: item[1]):
+        if groups and intensity < 1.5 * groups[-1][1] and reached < 1.5 * groups[-1][2]:
+            groups[-1][0].append(name)
+        else:
+            groups.append(([name], intensity, reached))
+    return groups
+
+
+def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str = "RMSNorm") -> Panel:
+    """The roofline of a GPU with textbook operations of size n, your own FLOPs and bytes, and what was measured."""
+    figure = canvas(height=380)
+    axes = figure.add_axes((0.095, 0.125, 0.895, 0.85))
+    axes.set(xscale="log", yscale="log", xlim=X, ylim=Y)
+    axes.set_xlabel("intensity, FLOP per byte of DRAM traffic", fontsize=9)
+    axes.set_ylabel("FLOP/s", fontsize=9)
+    axes.minorticks_off()
+    axes.set_xticks([0.1, 1, 10, 100, 1000, 1e4], ["0.1", "1", "10", "100", "1,000", "10,000"], fontsize=8)
+    axes.set_yticks([1e10, 1e11, 1e12, 1e13, 1e14, 1e15], ["10 G", "100 G", "1 T", "10 T", "100 T", "1,000 T"],
+                    fontsize=8)
+    axes.spines[["top", "right"]].set_visible(False)
+    roofs, ridges = {}, {}
+    for kind, style, width in (("matrix", "-", 2.2), ("vector", "-", 1.4)):
+        (line,) = axes.plot([], [], style, color=BLACK, linewidth=width)
+        text = axes.text(X[1], 1, "", fontsize=8.5, ha="right", va="top")
+        (drop,) = axes.plot([], [], ":", color="#777777", linewidth=1)
+        label = axes.text(1, Y[0] * 1.25, "", fontsize=8.5, ha="left", va="bottom", color="#444444")
+        roofs[kind], ridges[kind] = (line, text), (drop, label)
+    (copied,) = axes.plot([], [], "--", color=RED, linewidth=1)
+    (multiplied,) = axes.plot([], [], "--", color=RED, linewidth=1)
+    markers = {name: axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=8, linestyle="none")[0]
+               for name, (_, _, marker, colour) in PRESETS.items()}
+    (yours,) = axes.plot([], [], "*", color="white", markeredgecolor=BLACK, markersize=14, linestyle="none")
+    (dots,) = axes.plot([], [], "x", color=RED, markersize=7, markeredgewidth=1.6, linestyle="none")
+    (ring,) = axes.plot([], [], "o", markerfacecolor="none", markeredgecolor=BLACK, markersize=17, linestyle="none")
+    labels = {side: [axes.annotate("", (1, 1), offset, textcoords="offset points", fontsize=8.5, ha=ha, va=va)
+                     for _ in range(len(PRESETS) + 1)]
+              for side, offset, ha, va in (("above", (-5, 4), "right", "bottom"), ("below", (7, -3), "left", "top"))}
+    note = axes.text(0.995, 0.115, "", transform=axes.transAxes, fontsize=8, ha="right", va="bottom", color=RED,
+                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+
+    def draw(gpu, dtype, n, look_at, flops, nbytes, unit, measured):
+        device, n = GPUS[gpu], round(n)
+        matrix = _matrix_unit(device, dtype)
+        work = {name: traffic(n, DTYPES[dtype]) for name, (traffic, _, _, _) in PRESETS.items()}
+        units = {name: matrix if on_matrix else "vector" for name, (_, on_matrix, _, _) in PRESETS.items()}
+        work[YOURS] = Traffic({YOURS: nbytes}, flops=flops)
+        units[YOURS] = matrix if unit == "matrix" else "vector"
+
+        for kind, which in (("matrix", matrix), ("vector", "vector")):
+            (line, text), (drop, label) = roofs[kind], ridges[kind]
+            peak, ridge = device.peak(which), device.ridge(which)
+            line.set_data([X[0], ridge, X[1]], [X[0] * device.bandwidth, peak, peak])
+            text.set_y(peak / 1.3)
+            text.set_text(f"{rate(peak)}, " + (f"{which} matrix units" if which != "vector" else "fp32 vector units"))
+            drop.set_data([ridge, ridge], [Y[0], peak])
+            label.set_x(ridge * 1.1)
+            label.set_text(f"ridge {number(ridge, digits=3)}")
+            for artist in (line, text, drop, label):
+                artist.set_visible(kind == "vector" or which != "vector")
+
+        points = {name: (each.intensity, each.flops / each.roofline_seconds(device, units[name]))
+                  for name, each in work.items()}
+        for name, marker in (*markers.items(), (YOURS, yours)):
+            marker.set_data([points[name][0]], [points[name][1]])
+        ring.set_data([points[look_at][0]], [points[look_at][1]])
+        for side, texts in labels.items():
+            groups = _group({name: point for name, point in points.items()
+                             if (name == YOURS or PRESETS[name][1]) == (side == "above")})
+            for i, text in enumerate(texts):
+                text.set_visible(i < len(groups))
+                if i < len(groups):
+                    members, *text.xy = groups[i]
+                    text.set_text(", ".join(members))
+
+        recorded = _recorded(gpu) if measured else None
+        cases = [case for case in (recorded or {}).get("cases", ())
+                 if case["dtype"] == dtype and "graph_us" in case["impl"].get("bytes-first", {})]
+        dots.set_data([case["flops"] / case["bytes"] for case in cases],
+                      [case["flops"] / (case["impl"]["bytes-first"]["graph_us"] * 1e-6) for case in cases])
+        copy = (recorded or {}).get("copy_gbps", 0) * 1e9
+        flat = (recorded or {}).get("matmul_tflops", {}).get(dtype, 0) * 1e12
+        top = flat or device.peak(matrix)
+        copied.set_data(([X[0], top / copy], [X[0] * copy, top]) if copy else ([], []))
+        multiplied.set_data(([top / copy if copy else X[0], X[1]], [flat, flat]) if flat else ([], []))
+        if flat:
+            roofs["matrix"][1].set_y(flat / 1.15)
+        note.set_text(f"measured: x the course's kernels, -- copy and matmul\n{provenance(gpu.lower())}" if recorded
+                      else f"no measurements are recorded for the {gpu}" if measured else "")
+        said = _sentence(look_at, work[look_at], device, units[look_at], matrix, n, dtype)
+        if cases:
+            shares = [100 * Traffic({"all": case["bytes"]}, {}, case["flops"]).roofline_seconds(device)
+                      / (case["impl"]["bytes-first"]["graph_us"] * 1e-6) for case in cases]
+            said += (f" Measured there: the course's kernels reach {number(min(shares), digits=2)} to "
+                     f"{number(max(shares), digits=2)}% of their roof.")
+        return said
+
+    return Panel("Roofline", figure, {
+        "gpu": menu("GPU", GPUS, gpu),
+        "dtype": choice("dtype", DTYPES, dtype),
+        "n": powers("size n", 6, 14, n),
+        "look_at": menu("look at", [*PRESETS, YOURS], look_at),
+        "flops": powers("your FLOPs", 3, 15, 1e9, base=10, step=0.1, readout=".3s"),
+        "nbytes": powers("your bytes", 3, 12, 1e8, base=10, step=0.1, readout=".3s"),
+        "unit": choice("yours on", ("vector", "matrix"), "vector"),
+        "measured": ipywidgets.Checkbox(value=True, description="show what was measured", indent=False,
+                                        layout={"width": "220px", "margin": "2px 2px 2px 90px"}),
+    }, draw)
+
+
+def _sentence(name: str, work: Traffic, gpu, unit: str, matrix: str, n: int, dtype: str) -> str:
+    ridge, on_matrix = gpu.ridge(unit), unit != "vector"
+    units = f"{unit} matrix units" if on_matrix else "fp32 vector units"
+    seconds = work.roofline_seconds(gpu, unit)
+    bound = work.intensity >= ridge
+    what = "Your own work" if name == YOURS else f"{name}, n = {n:,}, {dtype}"
+    said = (f"{what}: {rate(work.flops, 'FLOP')} over {size(work.bytes)} is {number(work.intensity, digits=3)} FLOP/B, "
+            f"{'right' if bound else 'left'} of the {gpu.name}'s ridge of {number(ridge, digits=3)} for its {units}, so "
+            f"{'compute' if bound else 'memory'}-bound: at least {time(seconds)}")
+    if not bound:
+        said += f", at most {number(100 * work.compute_seconds(gpu, unit) / seconds, digits=2)}% of the units' rate"
+    said += "."
+    if not on_matrix and matrix != "vector" and name != YOURS:
+        said += f" The matrix units' ridge, {number(gpu.ridge(matrix), digits=3)}, is not this code's: it does not run on them."
+    if matrix == "vector":
+        said += f" The {gpu.name} has no matrix instruction for {dtype}: its vector units do the matrix products."
+    return said
