@@ -1,0 +1,75 @@
+# `make help` lists what there is. Everything runs in .venv, which the first target that needs it makes.
+
+BIN := .venv/bin
+SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+# A Python other than the first suitable one on the PATH: make setup PYTHON=/path/to/python3.12
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c '$(SUPPORTED)' 2>/dev/null && { command -v $$p; break; }; done)
+# Two workers, and a notebook's cells stay together in one of them.
+PYTEST := $(BIN)/python -m pytest -q
+PARALLEL := -n 2 --dist loadfile
+NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=300
+NEXT_TRITON := 3.9.0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lab test test-colab test-triton lessons format bench clean
+
+help:  ## list the commands
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup: .venv/setup  ## make .venv and install the course into it
+
+lab: .venv/setup  ## open JupyterLab on lesson 00 (make lab ARGS="--port 9000" passes options on)
+	@screen=; if [ "$$(uname)" != Darwin ] && [ -z "$$DISPLAY$$WAYLAND_DISPLAY" ]; then screen=--no-browser; \
+		echo "No screen here: open the address that JupyterLab prints below in a browser."; \
+		echo "On a remote machine, forward its port first: ssh -L 8888:localhost:8888 THAT_MACHINE"; fi; \
+	root=; if [ "$$(id -u)" = 0 ]; then root=--allow-root; fi; \
+	exec $(BIN)/jupyter lab $$screen $$root $(ARGS) lessons/00_start_here.ipynb
+
+test: .venv/test  ## run every test, and every notebook, on this machine
+	@$(PYTEST) $(PARALLEL) -m "not browser" $(NBVAL) tests lessons solutions exercises
+	@$(PYTEST) -m browser tests
+
+test-colab: .venv-colab/setup  ## the kernels, the panels and lesson 05 with the versions that Colab ships
+	@.venv-colab/bin/python -m pytest -q $(PARALLEL) -m "not browser" $(NBVAL) \
+		tests/kernels tests/widgets lessons/05_rmsnorm.ipynb
+
+test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on the newest Triton that is supported
+	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) $(PARALLEL) tests/instruments tests/kernels
+
+lessons: .venv/test  ## run lessons and solutions and store what they show; write exercises from solutions
+	@$(BIN)/python -m instruments.notebooks $(if $(ONLY),--only $(ONLY))
+	@$(BIN)/python -m grading.release
+
+format: .venv/setup  ## write every notebook's first cell and canonical form, running nothing
+	@$(BIN)/python -m instruments.notebooks --format
+
+bench: .venv/setup  ## time every kernel on this machine's GPU and write the README's table
+	@$(BIN)/python bench/run.py
+	@$(BIN)/python bench/table.py
+
+clean:  ## remove what the commands above made, .venv included
+	rm -rf .venv .venv-colab build bytes_first.egg-info
+
+.venv/bin/python:
+	@[ -n "$(PYTHON)" ] || { echo "The course needs Python 3.11, 3.12 or 3.13 and found none of them:" \
+		"install one, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c '$(SUPPORTED)' || { echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13, which the course needs" >&2; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "$(PYTHON) could not make .venv;" \
+		"on Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
+
+.venv/setup: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install -c constraints.txt -e .
+	@touch $@
+
+.venv/test: .venv/setup
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test]'
+	@touch $@
+
+.venv/triton-$(NEXT_TRITON): | .venv/test
+	$(BIN)/python -m pip install -q --no-deps --target $@ triton==$(NEXT_TRITON)
+
+.venv-colab/setup: tests/colab.txt | .venv/bin/python
+	$(BIN)/python -m venv .venv-colab
+	.venv-colab/bin/python -m pip install -q -r tests/colab.txt
+	@touch $@
