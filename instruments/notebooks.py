@@ -136,18 +136,16 @@ def canonical(nb: NotebookNode, path: Path, address: str | None = None) -> Noteb
 def canonical_outputs(outputs: list) -> list:
     """Outputs without what only the run that made them could use: paths, overwritten progress bars, widget views."""
     kept = []
-    for output in outputs:
-        output = scrub(output)
-        if output.output_type == "stream":
-            if kept and kept[-1].output_type == "stream" and kept[-1].name == output.name:
-                kept[-1].text = last_words(kept[-1].text + output.text)
-                continue
-            output.text = last_words(output.text)
-        elif WIDGET_VIEW in output.get("data", {}):
-            del output.data[WIDGET_VIEW]
+    for output in map(scrub, outputs):
         output.pop("transient", None)
-        if output.output_type == "stream" or output.get("data", True):
+        output.get("data", {}).pop(WIDGET_VIEW, None)
+        if output.output_type == "stream" and kept and kept[-1].get("name") == output.name:
+            kept[-1].text += output.text
+        elif output.output_type in ("stream", "error") or output.data:
             kept.append(output)
+    for output in kept:
+        if output.output_type == "stream":
+            output.text = last_words(output.text)
     return kept
 
 

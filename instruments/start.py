@@ -46,11 +46,11 @@ def refuse_strangers() -> None:
             continue
         module = sys.modules[name]
         places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
-        place = next((p for p in places if p), "an unknown place")
-        if not Path(place).resolve().is_relative_to(ROOT):
+        place = next((p for p in places if p), None)
+        if place is None or not Path(place).resolve().is_relative_to(ROOT):
             raise ImportError(
-                f"{name}: a module of this name that is not the course's is already loaded, from {place}; restart the "
-                "kernel and run this cell before any other import")
+                f"{name}: a module of this name that is not the course's is already loaded, from "
+                f"{place or 'an unknown place'}; restart the kernel and run this cell before any other import")
 
 
 def complete_colab() -> None:
