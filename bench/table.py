@@ -1,0 +1,62 @@
+"""The README's table of measured figures, written between its markers from bench/results/h200.json.
+
+    python bench/table.py            write it
+    python bench/table.py --check    exit 1 where the README shows something else
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from instruments import results
+
+README = ROOT / "README.md"
+BEGIN, END = "<!-- results:begin -->\n", "<!-- results:end -->\n"
+NOTHING = "No figures are recorded yet.\n"
+NAMES = {"bytes-first": "this course", "torch": "torch", "torch.compile": "torch.compile", "liger": "Liger",
+         "eager ops": "eager ops"}
+
+
+def table() -> str:
+    """The table in Markdown, or one sentence where nothing is recorded."""
+    try:
+        recorded = results.load()
+    except ValueError:
+        return NOTHING
+    cases = recorded["cases"]
+    names = [name for name in NAMES if any(name in case["impl"] for case in cases)]
+    lines = ["| kernel | shape | dtype | " + " | ".join(NAMES[name] for name in names) + " |",
+             "|---|---|---|" + "---:|" * len(names)]
+    for case in cases:
+        figures = [case["impl"].get(name, {}).get("gbps") for name in names]
+        best = max((figure for figure in figures if figure), default=None)
+        cells = ["" if not figure else f"**{figure:,.0f}**" if figure == best else f"{figure:,.0f}"
+                 for figure in figures]
+        shape = " x ".join(f"{size:,}" for size in case["shape"])
+        lines.append(f"| {case['kernel']} | {shape} | {case['dtype']} | " + " | ".join(cells) + " |")
+    return ("\n".join(lines) + f"\n\nMeasured on {results.provenance()}. Copying a large tensor with torch reached "
+            f"{recorded['copy_gbps']:,.0f} GB/s there, read plus written.\n")
+
+
+def with_table(readme: str) -> str:
+    """The README's text with the current table between the markers."""
+    before, rest = readme.split(BEGIN)
+    return before + BEGIN + table() + END + rest.split(END)[1]
+
+
+def main() -> int:
+    text = README.read_text(encoding="utf-8")
+    current = with_table(text)
+    if "--check" in sys.argv[1:]:
+        if text != current:
+            print("README.md does not show the figures of bench/results/h200.json: run python bench/table.py")
+        return int(text != current)
+    README.write_text(current, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
