@@ -24,7 +24,8 @@ lab: .venv/setup  ## open JupyterLab on lesson 00 (make lab ARGS="--port 9000" p
 		echo "No screen here: open the address that JupyterLab prints below in a browser."; \
 		echo "On a remote machine, forward its port first: ssh -L 8888:localhost:8888 THAT_MACHINE"; fi; \
 	root=; if [ "$$(id -u)" = 0 ]; then root=--allow-root; fi; \
-	exec $(BIN)/jupyter lab $$screen $$root $(ARGS) lessons/00_start_here.ipynb
+	exec $(BIN)/jupyter lab $$screen $$root --ServerApp.root_dir="$(CURDIR)" \
+		--LabApp.default_url=/lab/tree/lessons/00_start_here.ipynb $(ARGS)
 
 test: .venv/test  ## run every test, and every notebook, on this machine
 	@$(PYTEST) $(PARALLEL) -m "not browser" $(NBVAL) tests lessons solutions exercises

@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -185,9 +186,13 @@ def store(nb: NotebookNode, path: Path) -> None:
 def execute(nb: NotebookNode, path: Path) -> None:
     """Run every cell of `nb` in its own folder; a cell that fails without being meant to raises CellExecutionError."""
     from nbclient import NotebookClient
+    from traitlets.config import Config
 
-    NotebookClient(nb, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False,
-                   resources={"metadata": {"path": str(path.parent)}}).execute()
+    # Sockets in a folder rather than TCP ports, of which ipykernel warns in every run.
+    with tempfile.TemporaryDirectory() as folder:
+        ipc = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
+        NotebookClient(nb, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False, config=ipc,
+                       resources={"metadata": {"path": str(path.parent)}}).execute()
 
 
 def faults(path: Path) -> list[str]:
@@ -250,7 +255,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{name} was left as it is: {error}", file=sys.stderr)
             bad += 1
     if options.check and not bad:
-        print(f"{len(paths)} notebooks are in canonical form")
+        print(f"in canonical form: {len(paths)} notebooks")
     return 1 if bad else 0
 
 
