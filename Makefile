@@ -15,7 +15,7 @@ NEXT_TRITON := 3.9.0
 .PHONY: help setup lab test test-colab test-triton lessons format bench clean
 
 help:  ## list the commands
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/setup  ## make .venv and install the course into it
 

@@ -110,6 +110,15 @@ def test_lab_with_a_screen_opens_the_browser(tmp_path):
     assert "--no-browser" not in lab_command(tmp_path, DISPLAY=":0")
 
 
+@pytest.mark.parametrize("ci, outcome", [("true", "error"), ("", "skipped")])
+def test_a_missing_browser_is_a_failure_in_ci_only(tmp_path, ci, outcome):
+    shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_it.py").write_text("def test_it(chromium): pass")
+    shown = subprocess.run([sys.executable, "-m", "pytest", "-q", "-rs", "--rootdir", tmp_path, tmp_path],
+                           capture_output=True, text=True, env={**os.environ, "PATH": "/nowhere", "CI": ci}).stdout
+    assert f"1 {outcome}" in shown and "Chromium is not installed" in shown
+
+
 # The first cell
 
 @pytest.fixture
