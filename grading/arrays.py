@@ -1,0 +1,83 @@
+"""Tensors as they travel between the grader and a learner's process: numpy storage, a dtype's name, shape and strides.
+
+The grader imports no torch: it starts fast, and no learner's code ever runs where it judges. bf16 travels as uint16.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+#: dtype name -> numpy dtype of the storage
+STORAGE = {
+    "fp64": np.dtype("float64"), "fp32": np.dtype("float32"), "fp16": np.dtype("float16"), "bf16": np.dtype("uint16"),
+    "int64": np.dtype("int64"), "int32": np.dtype("int32"), "int16": np.dtype("int16"), "int8": np.dtype("int8"),
+    "uint8": np.dtype("uint8"), "bool": np.dtype("bool"),
+}
+
+
+def encode(values, dtype: str) -> np.ndarray:
+    """Values rounded to nearest even into the storage of a dtype."""
+    if dtype != "bf16":
+        with np.errstate(over="ignore"):
+            return np.asarray(values).astype(STORAGE[dtype])
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(np.asarray(values, dtype=np.float32)), np.uint16(0x7FC0), rounded)
+
+
+def decode(stored: np.ndarray, dtype: str) -> np.ndarray:
+    """Stored values as float64 (integers and booleans stay what they are)."""
+    if dtype == "bf16":
+        return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return stored.astype(np.float64) if stored.dtype.kind == "f" else stored
+
+
+def rounded(values, dtype: str) -> np.ndarray:
+    """Values as float64 after one rounding to a dtype."""
+    return decode(encode(values, dtype), dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """One tensor: a flat storage and the view of it that the learner's function gets. Strides in elements."""
+
+    storage: np.ndarray
+    dtype: str
+    shape: tuple
+    stride: tuple
+
+    @property
+    def values(self) -> np.ndarray:
+        """The view's values as float64."""
+        item = self.storage.itemsize
+        view = np.lib.stride_tricks.as_strided(self.storage, self.shape, [s * item for s in self.stride])
+        return decode(np.ascontiguousarray(view), self.dtype)
+
+    @property
+    def itemsize(self) -> int:
+        return self.storage.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape)) * self.itemsize
+
+    def after(self, storage: np.ndarray) -> "Tensor":
+        """The same view of what the storage became."""
+        return Tensor(storage, self.dtype, self.shape, self.stride)
+
+
+def tensor(values, dtype: str = "fp32", row_stride: int | None = None, fill: float = float("nan")) -> Tensor:
+    """A tensor of `values` rounded to `dtype`.
+
+    row_stride: elements from one row to the next, for a matrix whose rows are padded; the padding holds `fill`, so that
+    a kernel that reads it shows.
+    """
+    values = np.asarray(values)
+    if row_stride is None:
+        stride = tuple(int(np.prod(values.shape[axis + 1:])) for axis in range(values.ndim))
+        return Tensor(encode(values, dtype).reshape(-1), dtype, values.shape, stride)
+    if values.ndim != 2 or row_stride < values.shape[1]:
+        raise ValueError(f"row_stride: got {row_stride} for shape {values.shape}, expected a matrix with rows no longer")
+    padded = np.full((values.shape[0], row_stride), fill)
+    padded[:, :values.shape[1]] = values
+    return Tensor(encode(padded, dtype).reshape(-1), dtype, values.shape, (row_stride, 1))

@@ -1,0 +1,406 @@
+"""Turns the shape of a failure into words: what is wrong, where it shows, and what to do about it.
+
+Each finding has a kind; where a task's `hints` has an entry of that kind, it replaces the advice written here. Of all
+findings the most telling one is shown: an access out of bounds explains a wrong number, not the other way round.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from grading.arrays import rounded
+from grading.checks import DType, Expected, Task, Tensor, plain
+from grading.tolerances import limit
+
+#: kinds, the most telling first
+KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds", "unwritten", "exception", "count",
+         "type", "dtype", "shape", "suspect", "overflow", "nan", "divisor", "sixteen_bit", "rounded_output", "row_scale",
+         "tail", "some_rows", "wrong", "not_by_kernel", "input_changed", "verdict", "tile_too_wide", "whole_tensor",
+         "bytes", "slow")
+
+ADVICE = {
+    "not_defined": "Define it in the answer cell of this task; other cells are not carried over.",
+    "no_kernel": "The task asks for a Triton kernel that does the work: write one and launch it.",
+    "foreign_kernel": "Only kernels defined in your answer cells count.",
+    "out_of_bounds": "The last tile reaches past the end of the row: mask every load and store with `columns < cols`.",
+    "unwritten": "Every element of a result has to be stored by the kernel.",
+    "count": "Return exactly what the task lists, in that order.",
+    "type": "Return exactly what the task lists, in that order.",
+    "dtype": "Allocate the result in the dtype that the task asks for.",
+    "shape": "Allocate the result in the shape that the task asks for.",
+    "overflow": "A 16-bit square overflows from 256 on in fp16: convert to fp32 right after the load, before any arithmetic.",
+    "nan": "NaN comes from memory that was never written, from padding between rows, from 0/0 or from inf - inf: "
+           "use the row's stride, mask the loads with a neutral `other=`, and write every element.",
+    "divisor": "Divide the sum of squares by the number of columns of the row, `cols`, not by the width of the tile.",
+    "sixteen_bit": "A square or the running sum was rounded to 16 bits on the way. Convert with `.to(tl.float32)` right "
+                   "after the load and keep the accumulator in fp32.",
+    "rounded_output": "The result passed through 16 bits before it was stored. Keep it in fp32 up to the store.",
+    "row_scale": "Each row is right but for one factor, so the mistake is in the row's statistic (its sum, its divisor, "
+                 "eps, the root), not in the elementwise part.",
+    "tail": "The end of each row is wrong and the rest is right: look at the last tile, its mask and its `other=` value.",
+    "some_rows": "Whole rows are wrong and others right: look at how the row's address is formed (program id, row stride).",
+    "wrong": "Compare with the formula step by step on a small input.",
+    "not_by_kernel": "A torch operation produced it: let the kernel store the final values.",
+    "input_changed": "Write into tensors of your own; the caller still needs its inputs.",
+    "tile_too_wide": "Loop over tiles of a fixed width instead of making the tile as wide as the row.",
+    "whole_tensor": "Work on one slice of columns at a time.",
+    "bytes": "Read each element once and keep it in registers until it is used for the last time.",
+    "slow": "Check the tile's width, num_warps, and that each program's loads are contiguous.",
+}
+
+
+@dataclass
+class Finding:
+    """One fault. text: the fault in words. advice: what to do. case: the case's name. place: numbers for the page."""
+
+    kind: str
+    text: str
+    advice: str = ""
+    case: str = ""
+    place: dict = field(default_factory=dict)
+
+    @property
+    def rank(self) -> int:
+        return KINDS.index(self.kind)
+
+    def hint(self, task: Task) -> str:
+        """The fault and what to do, as one paragraph."""
+        advice = self.advice or task.hints.get(self.kind) or ADVICE.get(self.kind, "")
+        at = f"Case \"{self.case}\": " if self.case else ""
+        return f"{at}{self.text.rstrip('.')}. {advice}".strip()
+
+
+@dataclass
+class Got:
+    """One returned item as it came out: values (float64 array or plain value), dtype name, shape."""
+
+    values: object
+    dtype: str = ""
+    other: str = ""
+
+    @property
+    def is_tensor(self) -> bool:
+        return isinstance(self.values, np.ndarray)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def row_errors(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """||out - ref|| / ||ref|| of every row (last axis); inf where NaN, or where a row of zeros is not zero."""
+    rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(-1, 1)
+    right = reference.reshape(rows.shape)
+    with np.errstate(all="ignore"):
+        size = np.linalg.norm(right, axis=1)
+        distance = np.linalg.norm(rows - right, axis=1)
+        error = np.where(size > 0, distance / np.where(size > 0, size, 1), np.where(distance > 0, np.inf, 0))
+    return np.where(np.isnan(error), np.inf, error)
+
+
+def allowed(reference: np.ndarray, dtype: str) -> float:
+    """The limit for a row of this result."""
+    return limit(dtype, reference.shape[-1] if reference.ndim > 1 else 1)
+
+
+def matches(got: Got, expected: Expected, slack: float = 1.0) -> bool:
+    """Whether one item is right, or within `slack` times the limit."""
+    if isinstance(expected.values, np.ndarray):
+        if not got.is_tensor or got.values.shape != expected.values.shape:
+            return False
+        if not expected.values.size:
+            return True
+        return row_errors(got.values, expected.values).max() <= slack * allowed(expected.values, got.dtype)
+    if got.is_tensor or got.other or isinstance(got.values, bool) != isinstance(expected.values, bool):
+        return False
+    if isinstance(expected.values, float):
+        return (isinstance(got.values, (int, float))
+                and abs(got.values - expected.values) <= 1e-6 * slack * max(abs(expected.values), 1e-30))
+    return type(got.values) is type(expected.values) and got.values == expected.values
+
+
+# ---------------------------------------------------------------- one case
+
+
+def case_findings(task: Task, index: int, arguments: dict, record: dict, returned: list, after: dict) -> list:
+    """Every finding about one case. returned: [Got]; after: {argument: Tensor as the call left it}."""
+    case = task.cases[index]
+    function = case.function or task.functions[0]
+    found = [*_error(record, function)]
+    if record["meter"]:
+        found += _metered(task, arguments, record)
+    if record["returned"] is not None:
+        if task.verdict:
+            fault = task.verdict(plain(arguments), [g.values if not g.other else None for g in returned])
+            found += [Finding("verdict", fault, advice=" ")] if fault else []
+        else:
+            expected = of(task.oracle, function)(**plain(arguments))
+            found += _values(task, function, arguments, expected, returned, after)
+            if task.kernel and record["meter"] and not any(f.kind == "no_kernel" for f in found):
+                found += _stored(expected, record)
+        found += _changed(task, function, arguments, after)
+    if task.tile_elements and record["operations"]:
+        most = task.tile_elements(**plain(arguments))
+        if record["operations"]["elements"] > most:
+            found.append(Finding("whole_tensor", f"`{record['operations']['operation']}` worked on "
+                                 f"{record['operations']['elements']:,} elements at once, and one tile has {most:,}"))
+    for finding in found:
+        finding.case = finding.case or case.name
+        if finding.kind in ("wrong", "nan", "exception") and case.hint:
+            finding.advice = case.hint
+    return found
+
+
+def of(oracle, function: str):
+    """The oracle of one function of a task: a task with several functions has a dictionary."""
+    return oracle[function] if isinstance(oracle, dict) else oracle
+
+
+def _error(record: dict, function: str):
+    error = record["error"]
+    if error is None:
+        return
+    if error["type"] == "NameError" and error["text"] == f"{function} is not defined":
+        yield Finding("not_defined", f"the function {function} does not exist")
+        return
+    text = error["text"].strip().splitlines()
+    said = f"{error['type']}: {text[0] if text else ''}"
+    if error["type"] not in ("NameError", "IndexError", "ValueError", "TypeError") and len(text) > 1:
+        said = f"{error['type']}: {text[-1]}"
+    where = f" ({error['where']})" if error["where"] else ""
+    advice = ""
+    if error["type"] == "NameError":
+        advice = "Whatever an answer needs has to stand in an answer cell: only those are carried over."
+    elif error["type"] in ("ModuleNotFoundError", "ImportError"):
+        advice = "While grading only instruments, torch, triton and numpy can be imported; write the kernel yourself."
+    yield Finding("exception", f"{function} raised {said}{where}", advice)
+
+
+def _metered(task: Task, arguments: dict, record: dict):
+    tensors, launches = record["meter"]["tensors"], record["launches"]
+    if task.kernel and not launches and record["returned"] is not None:
+        yield Finding("no_kernel", "no Triton kernel was launched")
+        return
+    foreign = next((l["kernel"] for l in launches if not l["own"]), None)
+    if task.kernel and foreign:
+        yield Finding("foreign_kernel", f"the kernel {foreign} comes from outside your answer")
+    strays = [access for t in tensors for access in t["out_of_bounds"]]
+    if strays:
+        more = f", and {len(strays) - 1} more such accesses" if len(strays) > 1 else ""
+        yield Finding("out_of_bounds", strays[0]["text"] + more, place={"index": strays[0]["index"]})
+    if task.max_tile:
+        wide = [(name, value) for l in launches for name, value in l["constants"].items()
+                if isinstance(value, int) and not isinstance(value, bool) and value > task.max_tile]
+        if wide:
+            yield Finding("tile_too_wide", f"{wide[0][0]}={wide[0][1]:,}, and the task allows tiles of at most "
+                          f"{task.max_tile:,} columns")
+    if task.minimum_bytes and record["returned"] is not None:
+        yield from _bytes(task, arguments, tensors)
+
+
+def _bytes(task: Task, arguments: dict, tensors: list):
+    minimum = task.minimum_bytes(**arguments)
+    requested = sum(t["read"] + t["written"] for t in tensors)
+    if requested <= task.bytes_factor * sum(minimum.values()):
+        return
+    excess = {t["name"]: t["read"] + t["written"] - minimum.get(t["role"], 0) for t in tensors}
+    worst = max(tensors, key=lambda t: excess[t["name"]])
+    times = worst["read"] / worst["unique_read"] if worst["unique_read"] else 0
+    if not worst["role"]:
+        what = f"{worst['name']}, a tensor between your kernels, moves {worst['read'] + worst['written']:,} bytes of it"
+    elif times > 1.05:
+        what = f"{worst['name']} is read {times:.1f} times over"
+    else:
+        what = f"most of the excess is {worst['name']}, {excess[worst['name']]:,} bytes too many"
+    yield Finding("bytes", f"the kernels ask for {requested:,} bytes, {requested / sum(minimum.values()):.2f} times the "
+                  f"minimum of {sum(minimum.values()):,}: {what}")
+
+
+def _stored(expected: list, record: dict):
+    """Each result in a tensor that a kernel stored, every element of it."""
+    position = 0
+    for e in expected:
+        role = e.argument or f"returned {position}"
+        position += not e.argument
+        if not isinstance(e.values, np.ndarray) or not e.values.size:
+            continue
+        stored = [t for t in record["meter"]["tensors"] if t["role"] == role and t["unique_written"]]
+        if not stored:
+            yield Finding("not_by_kernel", f"no kernel stored {e.name}")
+
+
+def _changed(task: Task, function: str, arguments: dict, after: dict):
+    in_place = set()
+    if not task.verdict:
+        in_place = {e.argument for e in of(task.oracle, function)(**plain(arguments))}
+    for name, left in after.items():
+        if name not in in_place and not np.array_equal(left.storage, arguments[name].storage, equal_nan=left.storage.dtype.kind == "f"):
+            yield Finding("input_changed", f"the call changed its input {name}")
+
+
+# ---------------------------------------------------------------- wrong values
+
+
+def _values(task: Task, function: str, arguments: dict, expected: list, returned: list, after: dict):
+    wanted = [e for e in expected if not e.argument]
+    if len(returned) != len(wanted):
+        names = ", ".join(e.name for e in wanted)
+        yield Finding("count", f"{function} returned {len(returned)} value{'s' * (len(returned) != 1)}, expected "
+                      f"{len(wanted)}: {names}")
+        return
+    pairs = list(zip(returned, wanted))
+    for e in expected:
+        if e.argument:
+            left = after[e.argument]
+            pairs.append((Got(left.values, left.dtype), e))
+    for got, e in pairs:
+        fault = _form(got, e)
+        if fault:
+            yield fault
+            return
+    wrong = [(got, e) for got, e in pairs if not matches(got, e)]
+    if not wrong:
+        return
+    suspect = _suspect(task, function, arguments, pairs, {e.name for _, e in wrong})
+    if suspect:
+        yield suspect
+        return
+    wrong.sort(key=lambda pair: not isinstance(pair[1].values, np.ndarray) or pair[1].values.ndim < 2)
+    got, e = wrong[0]
+    if not isinstance(e.values, np.ndarray):
+        yield Finding("wrong", f"{e.name} is {got.values!r}, expected {e.values!r}")
+        return
+    yield _shape_of_failure(got, e)
+    # what the first result hides (a row scaled by 0 is no longer a scale), another may tell
+    for got, e in wrong[1:]:
+        yield _shape_of_failure(got, e)
+
+
+def _form(got: Got, e: Expected):
+    if isinstance(e.values, np.ndarray):
+        if not got.is_tensor:
+            return Finding("type", f"{e.name} is {_kind(got)}, expected a tensor")
+        if got.values.shape != e.values.shape:
+            return Finding("shape", f"{e.name} has shape {list(got.values.shape)}, expected {list(e.values.shape)}")
+        if got.dtype != e.dtype:
+            return Finding("dtype", f"{e.name} is {got.dtype}, expected {e.dtype}")
+    elif got.is_tensor or got.other or not isinstance(got.values, (int, float) if isinstance(e.values, float)
+                                                      else type(e.values)):
+        return Finding("type", f"{e.name} is {_kind(got)}, expected {_article(type(e.values).__name__)}")
+
+
+def _kind(got: Got) -> str:
+    return "a tensor" if got.is_tensor else "None" if got.values is None and not got.other else _article(
+        got.other or type(got.values).__name__)
+
+
+def _article(word: str) -> str:
+    return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
+
+
+def _suspect(task: Task, function: str, arguments: dict, pairs: list, wrong: set):
+    """The first suspect whose results are the learner's, wherever those are wrong."""
+    for suspect in task.suspects:
+        oracle = of(suspect.oracle, function) if not isinstance(suspect.oracle, dict) or function in suspect.oracle else None
+        with np.errstate(all="ignore"):
+            guesses = oracle(**plain(arguments)) if oracle else []
+        by_name = {g.name: g for g in guesses}
+        if not guesses or not wrong <= set(by_name):
+            continue
+        if all(_explains(got, e, by_name[e.name]) for got, e in pairs if e.name in wrong):
+            return Finding("suspect", suspect.name, suspect.hint)
+    return None
+
+
+def _explains(got: Got, e: Expected, guess: Expected) -> bool:
+    if not isinstance(e.values, np.ndarray):
+        return matches(got, guess)
+    if not matches(got, Expected(guess.name, guess.values, e.dtype), slack=3):
+        return False
+    # nearer to the guess than to the truth, or it explains nothing
+    with np.errstate(all="ignore"):
+        return row_errors(got.values, e.values).max() > 3 * row_errors(got.values, guess.values).max()
+
+
+def _shape_of_failure(got: Got, e: Expected) -> Finding:
+    """Read the pattern of a wrong tensor."""
+    values, reference = got.values, e.values
+    table = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(-1, 1)
+    right = reference.reshape(table.shape)
+    most = allowed(reference, e.dtype)
+    errors = row_errors(values, reference)
+    element = ~np.isfinite(table) | (np.abs(table - right) > _elementwise(most, right))
+    if not element.any():
+        element = np.abs(table - right) == np.abs(table - right).max()
+    first = tuple(int(i) for i in np.unravel_index(int(np.argmax(element)), table.shape))
+    at = first if values.ndim > 1 else first[:1]
+    place = {"output": e.name, "first": list(at), "expected": float(right[first]), "got": float(table[first]),
+             "wrong": float(element.mean()), "error": float(errors.max()), "limit": most}
+    seen = (f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {element.mean():.0%} of {e.name} "
+            f"is off, the worst row by {errors.max():.1e} (limit {most:.0e})")
+    rows, columns = element.any(axis=1), element.any(axis=0)
+    wide = table.shape[1] > 1
+
+    if not np.isfinite(table).all() and np.isfinite(right).all():
+        bad = ~np.isfinite(table)
+        what = "NaN" if np.isnan(table).any() else "infinite"
+        start = int(np.argmax(bad.any(axis=0)))
+        if wide and 0 < start and bad[bad.any(axis=1)][:, start:].all():
+            return Finding("tail", f"columns from {start} on of {e.name} are {what}", place=place,
+                           advice="" if bad.any(axis=1).all() else ADVICE["nan"])
+        return Finding("overflow" if what == "infinite" else "nan", f"{bad.mean():.0%} of {e.name} is {what}, first at "
+                       f"{list(at)}", place=place)
+    if not table.any() and right.any():
+        return Finding("overflow", f"{e.name} is zero everywhere: a sum of squares that overflowed to infinity does that",
+                       place=place)
+    scale = _row_factors(table, right, most)
+    if scale is not None:
+        return _scaled(scale, e, table, right, errors, most, place)
+    if e.dtype == "fp32" and errors.max() < 2e-2:
+        for sixteen in ("bf16", "fp16"):
+            if np.array_equal(rounded(table, sixteen), table):
+                return Finding("rounded_output", f"every value of {e.name} is a {sixteen} number: {seen}", place=place)
+    start = int(np.argmax(columns))
+    if wide and start > 0 and columns[start:].mean() > 0.5 and rows.mean() > 0.5:
+        return Finding("tail", f"only columns from {start} on are wrong: {seen}", place=place)
+    if wide and rows.sum() < len(rows) and element[rows].mean() > 0.5:
+        listed = ", ".join(str(int(r)) for r in np.flatnonzero(rows)[:5])
+        return Finding("some_rows", f"only rows {listed}{'...' * (rows.sum() > 5)} are wrong: {seen}", place=place)
+    return Finding("wrong", seen, place=place)
+
+
+def _elementwise(most: float, right: np.ndarray) -> np.ndarray:
+    """What one element may be off by before it is called wrong in a picture of the failure."""
+    typical = np.sqrt(np.mean(right**2, axis=1, keepdims=True)) if right.size else 0
+    return 10 * most * np.maximum(np.abs(right), 0.1 * typical)
+
+
+def _row_factors(table: np.ndarray, right: np.ndarray, most: float):
+    """The factor of each row where every row is a multiple of the right one; None where not."""
+    with np.errstate(all="ignore"):
+        size = (right * right).sum(axis=1)
+        factors = (table * right).sum(axis=1) / size
+        rest = np.linalg.norm(table - factors[:, None] * right, axis=1) / np.linalg.norm(table, axis=1)
+    usable = (size > 0) & np.isfinite(factors) & (factors > 0)
+    if not usable.any() or (rest[usable] > 3 * most).any():
+        return None
+    return factors[usable]
+
+
+def _scaled(factors: np.ndarray, e: Expected, table, right, errors, most: float, place: dict) -> Finding:
+    off = np.abs(factors - 1).max()
+    low, high = float(factors.min()), float(factors.max())
+    span = f"{low:.6g}" if high - low < 5 * most * high else f"{low:.6g} to {high:.6g}"
+    seen = f"each row of {e.name} is off by a factor ({span})"
+    cols = place.get("cols") or (table.shape[1] if table.shape[1] > 1 else 0)
+    if cols and high - low < 5 * most * high:
+        for width in {2**k for k in range(1, 21)} - {cols}:
+            for power in (0.5, -0.5):  # the statistic, or its inverse
+                if abs(high / (width / cols)**power - 1) < 3 * most:
+                    return Finding("divisor", f"{seen}: the square root of {width}/{cols}", place=place)
+    if off < 2e-2 and e.dtype == "fp32":
+        return Finding("sixteen_bit", f"{seen}: the size of 16-bit rounding, in a result that is fp32", place=place)
+    if low > 1.02 and high - low > 5 * most * high:
+        return Finding("row_scale", f"{seen}: the sum of squares comes out too small", place=place,
+                       advice="Part of the row was left out of the sum, or a 16-bit running sum stopped growing: loop over "
+                       "every column and accumulate in fp32.")
+    return Finding("row_scale", seen, place=place)

@@ -1,0 +1,207 @@
+"""Forms the verdict on a task from what a learner's process left behind; references never entered that process."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from grading import diagnose
+from grading.arrays import STORAGE, Tensor, decode
+from grading.checks import RandomTensor, Task, plain
+from grading.diagnose import Finding, Got
+
+STATUSES = ("passed", "failed", "not_attempted", "pending", "ungraded")
+MAX_BYTES = 1 << 30  # of one returned array
+
+
+@dataclass
+class Verdict:
+    """What is known about one task.
+
+    status: passed (every point earned), pending (nothing wrong, and `pending_points` wait for a GPU), failed (something
+    checked is wrong; `points` may be above 0 where only speed is missing), not_attempted, ungraded (the grader's own
+    fault, told in `hint`). proved, unproved: sentences. place: numbers of the failure, for the page.
+    """
+
+    id: str
+    title: str
+    status: str
+    points: int
+    pending_points: int
+    max_points: int
+    hint: str = ""
+    kind: str = ""
+    proved: list = field(default_factory=list)
+    unproved: list = field(default_factory=list)
+    place: dict = field(default_factory=dict)
+
+    def __str__(self):
+        points = f"{self.points} of {self.max_points} points"
+        if self.pending_points:
+            points += f", {self.pending_points} pending"
+        lines = [f"{self.id}  {self.title}: {self.status.replace('_', ' ')}, {points}"]
+        lines += [f"  proved: {sentence}" for sentence in self.proved]
+        lines += [f"  not proved here: {sentence}" for sentence in self.unproved]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+def simple(task: Task, status: str, hint: str = "", kind: str = "") -> Verdict:
+    """A verdict without points."""
+    return Verdict(task.id, task.title, status, 0, 0, task.max_points, hint, kind)
+
+
+def load(folder: Path, task: Task) -> dict | None:
+    """What the probe wrote about a task; None where it wrote nothing that can be read."""
+    try:
+        return json.loads((folder / "results" / task.id / "result.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def judge(task: Task, seed: int, folder: Path, stopped: str = "") -> Verdict:
+    """The verdict from results/<task>/ under `folder`, for inputs made with `seed`.
+
+    stopped: why the run of this task ended early ("it took longer than 60 s"), when it did.
+    """
+    result = load(folder, task)
+    try:
+        return _judge(task, seed, Path(folder), result, stopped)
+    except (KeyError, TypeError, AttributeError, IndexError, OSError, ValueError) as error:
+        finding = Finding("stopped", f"the results of this task cannot be read ({type(error).__name__}: {error})",
+                          "Answer cells must leave the files of the grading run alone.")
+        return simple(task, "failed", finding.hint(task), finding.kind)
+
+
+def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: str) -> Verdict:
+    home = folder / "results" / task.id
+    cases = result["cases"] if result else []
+    if cases and (cases[0]["error"] or {}).get("not_implemented") and not stopped:
+        return simple(task, "not_attempted")
+    findings = []
+    compiled = 0
+    for index, record in enumerate(cases):
+        arguments = task.arguments(index, seed)
+        returned, after = _load(home, record["returned"], record["after"], arguments)
+        found = diagnose.case_findings(task, index, arguments, record, returned, after)
+        if record["compiled"] and not found:
+            again = {**record, **record["compiled"], "meter": None, "operations": None}
+            returned, after = _load(home, again["returned"], again["after"], arguments)
+            found = diagnose.case_findings(task, index, arguments, again, returned, after)
+            for finding in found:
+                finding.text = f"right in the interpreter and wrong on the GPU, {finding.text}"
+            compiled += not found
+        findings += [(finding.rank, index, finding) for finding in found]
+    missing = stopped or (not result or not result["finished"])
+    if missing and not findings:
+        at = f"after {len(cases)} of {len(task.cases)} cases" if cases else "before its first case ended"
+        finding = Finding("stopped", f"the task stopped {at}: {stopped or 'its process ended'}",
+                          "Look for a loop without end, or for a call that ends the process.")
+        return simple(task, "failed", finding.hint(task), finding.kind)
+    if findings:
+        finding = min(findings, key=lambda f: f[:2])[2]
+        verdict = simple(task, "failed", finding.hint(task), finding.kind)
+        verdict.place = finding.place
+        wrong = {index for _, index, _ in findings}
+        verdict.unproved = [f"{len(wrong)} of {len(task.cases)} cases failed"]
+        return verdict
+    verdict = Verdict(task.id, task.title, "passed", task.points, 0, task.max_points)
+    verdict.proved = _proved(task, cases, compiled)
+    if task.success:
+        verdict.proved.append(task.success)
+    if task.speed:
+        _speed(task, home, result, verdict)
+    if task.kernel and not compiled:
+        verdict.unproved.append("what only a compiled kernel shows (races, the GPU's own rounding)")
+    return verdict
+
+
+def _load(home: Path, returned: list | None, after: dict, arguments: dict) -> tuple[list, dict]:
+    items = []
+    for item in returned or []:
+        if "tensor" in item:
+            t = item["tensor"]
+            items.append(Got(_array(home, t["file"], t["dtype"], t["shape"]), t["dtype"]))
+        else:
+            items.append(Got(item.get("value"), other=item.get("other", "")))
+    left = {}
+    for name, file in after.items():
+        before = arguments[name]
+        storage = _numpy(home, file)
+        if storage.dtype != before.storage.dtype or storage.shape != before.storage.shape:
+            raise ValueError(f"{name} came back with another size")
+        left[name] = before.after(storage)
+    return items, left
+
+
+def _numpy(home: Path, file: str) -> np.ndarray:
+    path = home / Path(file).name
+    if path.stat().st_size > MAX_BYTES:
+        raise ValueError(f"{path.name} is larger than {MAX_BYTES:,} bytes")
+    return np.load(path, allow_pickle=False)
+
+
+def _array(home: Path, file: str, dtype: str, shape: list) -> np.ndarray:
+    stored = _numpy(home, file)
+    if stored.dtype != STORAGE[dtype]:
+        raise ValueError(f"{file} holds {stored.dtype}, not {dtype}")
+    return decode(stored, dtype).reshape(shape)
+
+
+def _proved(task: Task, cases: list, compiled: int) -> list:
+    sentences = [f"{len(cases)} cases right against an fp64 reference" if not task.verdict else
+                 f"{len(cases)} case{'s' * (len(cases) != 1)} judged right"]
+    if compiled:
+        sentences[0] += ", in the interpreter and compiled on the GPU"
+    if task.kernel:
+        sentences.append("every element stored by a kernel of yours, no access out of bounds, inputs left as they were")
+    if task.minimum_bytes:
+        sentences.append(f"at most {task.bytes_factor:g} times the minimum bytes requested")
+    if task.tile_elements:
+        sentences.append("no operation worked on more than one tile")
+    return sentences
+
+
+def _speed(task: Task, home: Path, result: dict, verdict: Verdict) -> None:
+    speed, measured = task.speed, result["speed"]
+    if measured is None:
+        verdict.status, verdict.pending_points = "pending", speed.points
+        verdict.unproved.append(f"speed, {speed.points} point{'s' * (speed.points != 1)}: at least {speed.share:.0%} of "
+                                f"the GPU's own copy at {speed.shape}; needs a GPU")
+        return
+    finding = _speed_finding(task, home, measured)
+    if finding is None:
+        rate = speed.bytes / measured["seconds"]
+        verdict.points += speed.points
+        verdict.proved.append(f"{rate / 1e9:,.0f} GB/s of minimum traffic at {speed.shape}, {rate / measured['roof']:.0%} "
+                              "of the copy in the same run")
+        return
+    verdict.status, verdict.hint, verdict.kind = "failed", finding.hint(task), finding.kind
+
+
+def _speed_finding(task: Task, home: Path, measured: dict) -> Finding | None:
+    speed = task.speed
+    at = f"timed at {speed.shape}"
+    if measured["error"]:
+        error = measured["error"]
+        return Finding("exception", f"{error['type']} when {at}: {error['text'][-300:]}", case=at)
+    arguments = speed.make()
+    for name, t in measured["sampled"].items():
+        values = _array(home, t["file"], t["dtype"], t["shape"])
+        stride = tuple(int(np.prod(values.shape[axis + 1:])) for axis in range(values.ndim))
+        arguments[name] = Tensor(_numpy(home, t["file"]), t["dtype"], values.shape, stride)
+    if any(isinstance(value, RandomTensor) for value in arguments.values()):
+        raise ValueError("the timed call came back without its inputs")
+    record = {"error": None, "returned": measured["returned"], "meter": None, "operations": None}
+    returned, after = _load(home, measured["returned"], measured["after"], arguments)
+    found = diagnose.case_findings(task, 0, arguments, record, returned, after)
+    if found:
+        finding = min(found, key=lambda f: f.rank)
+        finding.case = at
+        return finding
+    share = speed.bytes / measured["seconds"] / measured["roof"]
+    if share >= speed.share:
+        return None
+    return Finding("slow", f"right, and {share:.0%} of the GPU's own copy at {speed.shape}; {speed.share:.0%} are asked for")

@@ -1,0 +1,302 @@
+"""Runs a learner's functions on given inputs and hands back raw arrays, counts and errors; it judges nothing.
+
+This file runs in the learner's process and knows no reference, no tolerance and no seed: inputs come as files that
+grading/cases.py wrote, results go back as `.npy` and JSON, and the verdict is formed elsewhere (grading/judge.py). It
+imports nothing of grading/.
+"""
+
+import json
+import os
+import traceback
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from instruments import backend
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16,
+          "int64": torch.int64, "int32": torch.int32, "int16": torch.int16, "int8": torch.int8, "uint8": torch.uint8,
+          "bool": torch.bool}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+MAX_ERRORS = 3  # exceptions after which the remaining cases are left out
+MAX_RECORDS = 20  # out-of-bounds accesses and launches told in full
+MAX_TEXT = 1500
+
+
+def run(task_id: str, namespace: dict, folder: Path | str = ".") -> None:
+    """Call the task's functions, found in `namespace` by name, on every case; write results/<task>/result.json."""
+    folder = Path(folder)
+    spec = json.loads((folder / "tasks" / task_id / "task.json").read_text(encoding="utf-8"))
+    out = folder / "results" / task_id
+    out.mkdir(parents=True, exist_ok=True)
+    result = {"environment": environment(), "finished": False, "cases": [], "speed": None}
+    errors = 0
+    for case in spec["cases"]:
+        record = _case(case, spec, namespace, folder / "tasks" / task_id, out)
+        result["cases"].append(record)
+        _write(out / "result.json", result)
+        errors += record["error"] is not None
+        if errors == MAX_ERRORS or (record["error"] or {}).get("not_implemented"):
+            break
+    if spec.get("speed") and not errors and backend.mode() == "compiled" and backend.device() == "cuda":
+        result["speed"] = _speed(spec["speed"], namespace, out)
+    result["finished"] = True
+    _write(out / "result.json", result)
+
+
+def environment() -> dict:
+    """What this process runs on."""
+    cuda = backend.device() == "cuda"
+    return {"mode": backend.mode(), "device": torch.cuda.get_device_name() if cuda else "cpu",
+            "torch": torch.__version__, "triton": backend.triton.__version__}
+
+
+def _write(path: Path, value) -> None:
+    temporary = path.with_suffix(".part")
+    temporary.write_text(json.dumps(value), encoding="utf-8")
+    os.replace(temporary, path)
+
+
+# ---------------------------------------------------------------- one case
+
+
+def _case(case: dict, spec: dict, namespace: dict, source: Path, out: Path) -> dict:
+    record = {"error": None, "returned": None, "after": {}, "meter": None, "launches": [], "operations": None,
+              "compiled": None}
+    function = namespace.get(case["function"])
+    if not callable(function):
+        record["error"] = {"type": "NameError", "text": f"{case['function']} is not defined", "where": "",
+                           "not_implemented": False}
+        return record
+    on_gpu = backend.device() == "cuda" and backend.mode() == "compiled"
+    try:
+        if spec["kernel"]:
+            arguments = _arguments(case, source)
+            record.update(_metered(function, arguments, namespace.get("__name__"), out, case))
+            clean = not any(t["out_of_bounds"] for t in record["meter"]["tensors"])
+            if on_gpu and clean:  # what strays would corrupt the GPU's memory and with it every later task
+                arguments = _arguments(case, source)
+                with _poisoned():
+                    returned = function(*arguments.values())
+                torch.cuda.synchronize()
+                record["compiled"] = _export(returned, arguments, out, f"{case['id']}.gpu")
+        else:
+            arguments = _arguments(case, source)
+            watch = _Operations() if spec["watch_operations"] else None
+            with _poisoned(), watch or nullcontext():
+                returned = function(*arguments.values())
+            record["operations"] = watch and watch.largest
+            record.update(_export(returned, arguments, out, case["id"]))
+    except Exception as error:
+        record["error"] = _told(error)
+    return record
+
+
+def _arguments(case: dict, source: Path) -> dict:
+    """{name: what the function gets}, fresh, on the device where kernels run."""
+    arguments = {}
+    for a in case["arguments"]:
+        if "tensor" in a:
+            t = a["tensor"]
+            storage = np.load(source / t["file"], allow_pickle=False)
+            flat = torch.from_numpy(storage.view(np.int16) if t["dtype"] == "bf16" else storage)
+            flat = flat.view(DTYPES[t["dtype"]]).to(backend.device(), copy=True)
+            arguments[a["name"]] = flat.as_strided(t["shape"], t["stride"])
+        elif "dtype" in a:
+            arguments[a["name"]] = DTYPES[a["dtype"]]
+        else:
+            arguments[a["name"]] = a["value"]
+    return arguments
+
+
+@contextmanager
+def _poisoned():
+    """New tensors hold NaN (the largest integer) instead of whatever the memory held before."""
+    before = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
+              torch.utils.deterministic.fill_uninitialized_memory)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.utils.deterministic.fill_uninitialized_memory = before[2]
+
+
+def _told(error: Exception) -> dict:
+    """An exception as type, text and the line of the learner's code that it came through last."""
+    where = ""
+    chain = [error]
+    while chain[-1].__cause__ is not None and len(chain) < 5:
+        chain.append(chain[-1].__cause__)
+    for link in chain:
+        for frame in traceback.extract_tb(link.__traceback__):
+            if "ipykernel_" in frame.filename or frame.filename.startswith("<ipython") or "answer" in frame.filename:
+                where = f"line {frame.lineno} of its cell: {(frame.line or '').strip()}"
+    root = chain[-1]
+    return {"type": type(root).__name__, "text": str(root)[-MAX_TEXT:], "where": where,
+            "not_implemented": isinstance(root, NotImplementedError) and not str(root)}
+
+
+# ---------------------------------------------------------------- what comes back
+
+
+def _storage(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's elements in row-major order, flat, in the storage that arrays.py reads."""
+    flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+    return flat.view(torch.int16).numpy().view(np.uint16) if flat.dtype == torch.bfloat16 else flat.numpy()
+
+
+def _export(returned, arguments: dict, out: Path, prefix: str) -> dict:
+    items = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+    told = []
+    for i, item in enumerate(items):
+        if type(item) in (torch.Tensor, torch.nn.Parameter) and item.dtype in NAMES:
+            file = f"{prefix}.returned{i}.npy"
+            np.save(out / file, _storage(item), allow_pickle=False)
+            told.append({"tensor": {"file": file, "dtype": NAMES[item.dtype], "shape": list(item.shape)}})
+        elif item is None or isinstance(item, (bool, int, float, str)):
+            told.append({"value": item if not isinstance(item, (int, str)) or len(str(item)) < 1000 else str(item)[:1000]})
+        else:
+            told.append({"other": type(item).__name__})
+    after = {}
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor):
+            after[name] = f"{prefix}.after.{name}.npy"
+            whole = value.as_strided((value.untyped_storage().nbytes() // value.element_size(), ), (1, ), 0)
+            np.save(out / after[name], _storage(whole), allow_pickle=False)
+    return {"returned": told, "tuple": isinstance(returned, (tuple, list)), "after": after}
+
+
+# ---------------------------------------------------------------- kernels: metered, and who stored what
+
+
+def _metered(function, arguments: dict, module: str, out: Path, case: dict) -> dict:
+    from instruments.meter import meter
+
+    launches, names, taken = [], {}, set()  # names: tensor as launched -> the meter's name for it
+
+    def seen(launch):
+        constants = {p.name: launch.args[p.name] for p in launch.kernel.params
+                     if p.is_constexpr and type(launch.args.get(p.name)) in (bool, int, float, str)}
+        if len(launches) < MAX_RECORDS:
+            launches.append({"kernel": launch.name, "own": launch.kernel.fn.__module__ == module,
+                             "grid": list(launch.grid), "constants": constants})
+        for name, value in launch.args.items():
+            value = getattr(value, "base", value)
+            if isinstance(value, torch.Tensor):
+                key = (value.data_ptr(), tuple(value.shape), tuple(value.stride()), value.dtype)
+                if key not in names:
+                    stem = label = name.removesuffix("_ptr")
+                    number = 2
+                    while label in taken:
+                        label, number = f"{stem} ({number})", number + 1
+                    taken.add(label)
+                    names[key] = label
+
+    with _poisoned(), backend.observe(seen):
+        report = meter(function, *arguments.values())
+    place = {}  # address -> what the task calls the tensor there
+    returned = list(report.result) if isinstance(report.result, (tuple, list)) else [report.result]
+    for i, item in enumerate(returned):
+        if isinstance(item, torch.Tensor) and item.numel():
+            place[item.data_ptr()] = f"returned {i}"
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor) and value.numel():
+            place[value.data_ptr()] = name
+    roles = {label: place.get(key[0], "") for key, label in names.items()}
+    tensors = []
+    for t in report.tensors.values():
+        tensors.append({
+            "name": t.name, "role": roles.get(t.name, ""), "shape": list(t.shape), "read": t.read, "written": t.written,
+            "unique_read": t.unique_read, "unique_written": t.unique_written, "unwritten": t.unwritten,
+            "first_unwritten": list(t.first_unwritten) if t.first_unwritten else None,
+            "out_of_bounds": [{"kind": a.kind, "program": list(a.program), "index": a.index, "count": a.count,
+                               "text": str(a)} for a in t.out_of_bounds[:MAX_RECORDS]],
+        })
+    told = _export(report.result, arguments, out, case["id"])
+    return {**told, "launches": launches, "meter": {"tensors": tensors, "launches": report.launches,
+                                                   "programs": report.programs}}
+
+
+# ---------------------------------------------------------------- torch: how much one operation touched
+
+
+class _Operations(torch.utils._python_dispatch.TorchDispatchMode):
+    """Remembers the torch operation with the largest operand; views and new tensors do not count."""
+
+    def __init__(self):
+        super().__init__()
+        self.largest = {"operation": "", "elements": 0}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        name = func._schema.name.split("::")[-1]
+        if not name.startswith(("empty", "new_empty", "zeros", "new_zeros")) and not _is_view(func):
+            flat = torch.utils._pytree.tree_leaves((args, kwargs, result))
+            elements = max((t.numel() for t in flat if isinstance(t, torch.Tensor)), default=0)
+            if elements > self.largest["elements"]:
+                self.largest = {"operation": name, "elements": elements}
+        return result
+
+
+def _is_view(func) -> bool:
+    return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
+
+
+# ---------------------------------------------------------------- speed, on a GPU
+
+
+def _speed(spec: dict, namespace: dict, out: Path) -> dict:
+    """Median seconds of the function from a graph, the copy roof of this run, and sample rows of one more call."""
+    from instruments.timing import copy_roof, from_graphs
+
+    function = namespace[spec["function"]]
+    try:
+        arguments = _random_arguments(spec)
+        seconds = from_graphs({"answer": function}, tuple(arguments.values()), spec["bytes"])["answer"].median
+        arguments = _random_arguments(spec)
+        rows = torch.tensor(spec["rows"], device=backend.device())
+        sampled = {}
+        for name, value in arguments.items():
+            if isinstance(value, torch.Tensor):
+                part = value[rows] if value.ndim > 1 else value
+                file = f"speed.{name}.npy"
+                np.save(out / file, _storage(part), allow_pickle=False)
+                sampled[name] = {"file": file, "dtype": NAMES[value.dtype], "shape": list(part.shape)}
+        with _poisoned():
+            returned = function(*arguments.values())
+        torch.cuda.synchronize()
+        items = list(returned) if isinstance(returned, (tuple, list)) else [returned]
+        told = _export(tuple(item[rows] for item in items), {}, out, "speed")
+        after = {name: value[rows] for name, value in arguments.items() if isinstance(value, torch.Tensor) and
+                 value.ndim > 1}
+        told["after"] = {}
+        for name, part in after.items():
+            told["after"][name] = f"speed.after.{name}.npy"
+            np.save(out / told["after"][name], _storage(part), allow_pickle=False)
+        del arguments, returned, items
+        roof = copy_roof(1 << 30)
+        return {"error": None, "seconds": seconds, "roof": roof, "sampled": sampled, **told}
+    except Exception as error:
+        return {"error": _told(error)}
+    finally:
+        torch.cuda.empty_cache()
+
+
+def _random_arguments(spec: dict) -> dict:
+    generator = torch.Generator(backend.device()).manual_seed(spec["seed"])
+    arguments = {}
+    for a in spec["arguments"]:
+        if "random" in a:
+            r = a["random"]
+            values = torch.randn(r["shape"], generator=generator, device=backend.device(), dtype=torch.float32)
+            arguments[a["name"]] = values.mul_(r["std"]).add_(r["mean"]).to(DTYPES[r["dtype"]])
+        elif "dtype" in a:
+            arguments[a["name"]] = DTYPES[a["dtype"]]
+        else:
+            arguments[a["name"]] = a["value"]
+    return arguments
