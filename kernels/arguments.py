@@ -1,6 +1,4 @@
-"""Checks of arguments that the public functions of kernels/ share, and the view of a tensor as rows."""
-
-from functools import cache
+"""Checks of arguments that the public functions of kernels/ share."""
 
 import torch
 
@@ -47,12 +45,6 @@ def check_eps(eps: float):
         raise ValueError(f"eps: got {eps!r}, expected a number of at least 0")
 
 
-def as_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """[..., cols] as [rows, cols] without a copy, unless its rows cannot be addressed by one stride."""
-    return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])
-
-
-@cache
-def programs_per_wave() -> int:
-    """Streaming multiprocessors of this GPU: how many persistent programs to start. A handful in the interpreter."""
-    return torch.cuda.get_device_properties(0).multi_processor_count if torch.cuda.is_available() else 3
+def wants_grad(*tensors: torch.Tensor) -> bool:
+    """Whether autograd is recording and one of the tensors takes part."""
+    return torch.is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in tensors)

@@ -13,12 +13,9 @@ import torch
 
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
-from kernels.arguments import as_rows, check_eps, check_tensor, check_width, programs_per_wave
-
-MAX_COLS = 1 << 20  # forward
-MAX_COLS_BACKWARD = 1 << 17
-RESIDENT_BYTES = 1 << 16  # a row of this size still fits in the registers of 16 warps without spills
-RESIDENT_COLS_BACKWARD = 1 << 13  # x, dy, weight and its gradient share the registers
+from kernels.arguments import check_eps, check_tensor, check_width, wants_grad
+from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, as_rows, backward_plan, forward_plan,
+                          streaming_config, sum_partials, wide_plan)
 
 
 def rmsnorm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
@@ -37,11 +34,23 @@ def rmsnorm_resident_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
-    x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x) / cols + eps)
     y = x * scale * weight
     tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def rmsnorm_narrow_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, eps, ROWS: tl.constexpr,
+                          BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
+    col = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK], BLOCK >= cols
+    mask = (row < rows) & (col < cols)
+    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    weight = tl.load(weight_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / cols + eps)  # [ROWS, 1]
+    tl.store(y_ptr + row * cols + col, (x * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -52,15 +61,17 @@ def rmsnorm_streaming_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_strid
     squares = tl.zeros([BLOCK], dtype=tl.float32)
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)  # [BLOCK]
-        x = tl.load(x_ptr + col * x_col_stride, mask=col < cols, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        squares += x * x
+        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=col < cols, other=0.0, eviction_policy="evict_last")
+        squares += x.to(tl.float32) * x.to(tl.float32)
     scale = tl.rsqrt(tl.sum(squares) / cols + eps)
-    for start in tl.range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)
+    last = (tl.cdiv(cols, BLOCK) - 1) * BLOCK
+    for back in tl.range(0, cols, BLOCK):  # backwards: what was read last is still in the nearest cache
+        col = last - back + tl.arange(0, BLOCK)
         mask = col < cols
-        x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        weight = tl.load(weight_ptr + col, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        tl.store(y_ptr + col, (x * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
+        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first")
+        weight = tl.load(weight_ptr + col, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)  # leaves L1 to x
+        y = x.to(tl.float32) * scale * weight
+        tl.store(y_ptr + col, y.to(y_ptr.dtype.element_ty), mask=mask, cache_modifier=".cs")
 
 
 @triton.jit
@@ -69,13 +80,32 @@ def add_rmsnorm_resident_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_resi
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
-    x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
-    residual = tl.load(residual_ptr + row * residual_row_stride + col * residual_col_stride, mask=mask, other=0.0)
-    stored = (x + residual.to(tl.float32)).to(new_residual_ptr.dtype.element_ty)
+    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    residual_ptr += row * residual_row_stride + col.to(tl.int64) * residual_col_stride
+    residual = tl.load(residual_ptr, mask=mask, other=0.0).to(tl.float32)
+    stored = (x + residual).to(new_residual_ptr.dtype.element_ty)
     tl.store(new_residual_ptr + row * cols + col, stored, mask=mask)
     total = stored.to(tl.float32)  # what the next layer reads is what is normalised
     weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(total * total) / cols + eps)
+    tl.store(y_ptr + row * cols + col, (total * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def add_rmsnorm_narrow_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_residual_ptr, x_row_stride, x_col_stride,
+                              residual_row_stride, residual_col_stride, rows, cols, eps, ROWS: tl.constexpr,
+                              BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
+    col = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK], BLOCK >= cols
+    mask = (row < rows) & (col < cols)
+    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    residual_ptr += row * residual_row_stride + col.to(tl.int64) * residual_col_stride
+    residual = tl.load(residual_ptr, mask=mask, other=0.0).to(tl.float32)
+    stored = (x + residual).to(new_residual_ptr.dtype.element_ty)
+    tl.store(new_residual_ptr + row * cols + col, stored, mask=mask)
+    total = stored.to(tl.float32)
+    weight = tl.load(weight_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(total * total, axis=1, keep_dims=True) / cols + eps)  # [ROWS, 1]
     tl.store(y_ptr + row * cols + col, (total * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
 
 
@@ -91,36 +121,37 @@ def add_rmsnorm_streaming_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_res
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)  # [BLOCK]
         mask = col < cols
-        x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
-        residual = tl.load(residual_ptr + col * residual_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        residual = tl.load(residual_ptr + col.to(tl.int64) * residual_col_stride, mask=mask, other=0.0).to(tl.float32)
         stored = (x + residual).to(new_residual_ptr.dtype.element_ty)
         tl.store(new_residual_ptr + col, stored, mask=mask)
         squares += stored.to(tl.float32) * stored.to(tl.float32)
     scale = tl.rsqrt(tl.sum(squares) / cols + eps)  # the sum across the program's threads also orders stores and loads
     tl.debug_barrier()
-    for start in tl.range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)
+    last = (tl.cdiv(cols, BLOCK) - 1) * BLOCK
+    for back in tl.range(0, cols, BLOCK):
+        col = last - back + tl.arange(0, BLOCK)
         mask = col < cols
         total = tl.load(new_residual_ptr + col, mask=mask, other=0.0).to(tl.float32)
-        weight = tl.load(weight_ptr + col, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        tl.store(y_ptr + col, (total * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
+        weight = tl.load(weight_ptr + col, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
+        tl.store(y_ptr + col, (total * scale * weight).to(y_ptr.dtype.element_ty), mask=mask, cache_modifier=".cs")
 
 
 @triton.jit
 def rmsnorm_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, dx_ptr, partial_ptr, rows, x_row_stride, x_col_stride,
-                            cols, eps, HAS_DSUM: tl.constexpr, BLOCK: tl.constexpr):
+                            cols, eps, HAS_DSUM: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     program = tl.program_id(0)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
-    weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
+    weight = tl.load(weight_ptr + col, mask=mask, other=0.0)
     dweight = tl.zeros([BLOCK], dtype=tl.float32)
-    for row in tl.range(program, rows, tl.num_programs(0)):
+    for row in tl.range(program, rows, tl.num_programs(0), num_stages=STAGES):
         row = row.to(tl.int64)
-        x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
         scale = tl.rsqrt(tl.sum(x * x) / cols + eps)
         normed = x * scale
-        dnormed = dy * weight
+        dnormed = dy * weight.to(tl.float32)
         dx = scale * (dnormed - normed * (tl.sum(dnormed * normed) / cols))
         if HAS_DSUM:
             dx += tl.load(dsum_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
@@ -130,8 +161,8 @@ def rmsnorm_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, dx_ptr, partial
 
 
 @triton.jit
-def rmsnorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, scale_ptr, coefficient_ptr, x_row_stride, x_col_stride, cols, eps,
-                             BLOCK: tl.constexpr):
+def rmsnorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, scale_ptr, coefficient_ptr, x_row_stride, x_col_stride, cols,
+                             eps, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_row_stride
     dy_ptr += row * cols
@@ -140,7 +171,7 @@ def rmsnorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, scale_ptr, coefficient_p
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)  # [BLOCK]
         mask = col < cols
-        x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + col, mask=mask, other=0.0).to(tl.float32)
         weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
         squares += x * x
@@ -151,8 +182,8 @@ def rmsnorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, scale_ptr, coefficient_p
 
 
 @triton.jit
-def rmsnorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, scale_ptr, coefficient_ptr, dx_ptr, partial_ptr, rows,
-                                 x_row_stride, x_col_stride, cols, HAS_DSUM: tl.constexpr, BLOCK: tl.constexpr):
+def rmsnorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, scale_ptr, coefficient_ptr, dx_ptr, partial_ptr,
+                                 rows, x_row_stride, x_col_stride, cols, HAS_DSUM: tl.constexpr, BLOCK: tl.constexpr):
     group = tl.program_id(1)
     col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     mask = col < cols
@@ -162,7 +193,7 @@ def rmsnorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, scale_ptr,
         row = row.to(tl.int64)
         scale = tl.load(scale_ptr + row)
         coefficient = tl.load(coefficient_ptr + row)
-        x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
         dx = scale * dy * weight - coefficient * x
         if HAS_DSUM:
@@ -172,52 +203,36 @@ def rmsnorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, scale_ptr,
     tl.store(partial_ptr + group.to(tl.int64) * cols + col, dweight, mask=mask)
 
 
-@triton.jit
-def sum_partials_kernel(partial_ptr, total_ptr, count, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
-    total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
-    for start in tl.range(0, count, ROWS):
-        row = start + tl.arange(0, ROWS)  # [ROWS]
-        mask = (row < count)[:, None] & (col < cols)[None, :]
-        total += tl.load(partial_ptr + row.to(tl.int64)[:, None] * cols + col[None, :], mask=mask, other=0.0)
-    tl.store(total_ptr + col, tl.sum(total, axis=0).to(total_ptr.dtype.element_ty), mask=col < cols)
-
-
-def fits_in_registers(cols: int, dtype: torch.dtype) -> bool:
-    """Whether a row is kept on chip and read once; wider rows are streamed twice."""
-    return cols * dtype.itemsize <= RESIDENT_BYTES
-
-
-def resident_config(cols: int) -> dict:
-    """Tile and warps of a resident kernel: the row's power of two, and one warp per 512 elements, 4 to 16 of them."""
-    block = triton.next_power_of_2(cols)
-    return {"BLOCK": block, "num_warps": min(16, max(4, block // 512))}
-
-
-STREAMING_CONFIG = {"BLOCK": 8192, "num_warps": 16}
-
-
 def _forward(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    if x.numel():
-        rows = as_rows(x)
-        cols = rows.shape[1]
-        resident = fits_in_registers(cols, x.dtype)
-        kernel = rmsnorm_resident_kernel if resident else rmsnorm_streaming_kernel
-        kernel[(rows.shape[0], )](rows, weight, y, rows.stride(0), rows.stride(1), cols, eps,
-                                  **(resident_config(cols) if resident else STREAMING_CONFIG))
+    if not x.numel():
+        return y
+    x = as_rows(x)
+    rows, cols = x.shape
+    path, config = forward_plan(cols, x.dtype)
+    if path == "narrow":
+        grid = (triton.cdiv(rows, config["ROWS"]), )
+        rmsnorm_narrow_kernel[grid](x, weight, y, *x.stride(), rows, cols, eps, **config)
+    else:
+        kernel = rmsnorm_resident_kernel if path == "resident" else rmsnorm_streaming_kernel
+        kernel[(rows, )](x, weight, y, *x.stride(), cols, eps, **config)
     return y
 
 
 def _add_forward(x, residual, weight, eps):
     y, new_residual = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
-    if x.numel():
-        rows, added = as_rows(x), as_rows(residual)
-        cols = rows.shape[1]
-        resident = fits_in_registers(cols, x.dtype)
-        kernel = add_rmsnorm_resident_kernel if resident else add_rmsnorm_streaming_kernel
-        kernel[(rows.shape[0], )](rows, added, weight, y, new_residual, rows.stride(0), rows.stride(1), added.stride(0),
-                                  added.stride(1), cols, eps, **(resident_config(cols) if resident else STREAMING_CONFIG))
+    if not x.numel():
+        return y, new_residual
+    x, residual = as_rows(x), as_rows(residual)
+    rows, cols = x.shape
+    path, config = forward_plan(cols, x.dtype)
+    if path == "narrow":
+        grid = (triton.cdiv(rows, config["ROWS"]), )
+        add_rmsnorm_narrow_kernel[grid](x, residual, weight, y, new_residual, *x.stride(), *residual.stride(), rows, cols,
+                                        eps, **config)
+    else:
+        kernel = add_rmsnorm_resident_kernel if path == "resident" else add_rmsnorm_streaming_kernel
+        kernel[(rows, )](x, residual, weight, y, new_residual, *x.stride(), *residual.stride(), cols, eps, **config)
     return y, new_residual
 
 
@@ -226,43 +241,24 @@ def _backward(dy, x, weight, eps, dsum=None):
     dx, dweight = torch.empty(x.shape, dtype=x.dtype, device=x.device), torch.zeros_like(weight)
     if not x.numel():
         return dx, dweight
-    x_rows, dy = as_rows(x), dy.contiguous()
+    x, dy = as_rows(x), dy.contiguous()
     dsum = dsum.contiguous() if dsum is not None else None
-    rows, cols = x_rows.shape
-    strides = x_rows.stride(0), x_rows.stride(1)
-    resident = cols <= RESIDENT_COLS_BACKWARD
-    if resident:
-        count = min(rows, BACKWARD_WAVES * programs_per_wave())
-        partial = torch.empty((count, cols), dtype=torch.float32, device=x.device)
-        rmsnorm_backward_kernel[(count, )](x_rows, weight, dy, dsum, dx, partial, rows, *strides, cols, eps,
-                                           HAS_DSUM=dsum is not None, **backward_config(cols))
+    rows, cols = x.shape
+    if triton.next_power_of_2(cols) <= RESIDENT_BLOCK_BACKWARD:
+        programs, config = backward_plan(rows, cols, x.dtype, tensors=2 if dsum is None else 3)
+        partial = torch.empty((programs, cols), dtype=torch.float32, device=x.device)
+        rmsnorm_backward_kernel[(programs, )](x, weight, dy, dsum, dx, partial, rows, *x.stride(), cols, eps,
+                                              HAS_DSUM=dsum is not None, **config)
     else:
         scale, coefficient = torch.empty((2, rows), dtype=torch.float32, device=x.device)
-        rmsnorm_row_stats_kernel[(rows, )](x_rows, weight, dy, scale, coefficient, *strides, cols, eps, **STREAMING_CONFIG)
-        blocks = triton.cdiv(cols, WIDE_CONFIG["BLOCK"])
-        count = min(rows, max(1, WIDE_WAVES * programs_per_wave() // blocks))
-        partial = torch.empty((count, cols), dtype=torch.float32, device=x.device)
-        rmsnorm_wide_backward_kernel[(blocks, count)](x_rows, weight, dy, dsum, scale, coefficient, dx, partial, rows,
-                                                      *strides, cols, HAS_DSUM=dsum is not None, **WIDE_CONFIG)
+        rmsnorm_row_stats_kernel[(rows, )](x, weight, dy, scale, coefficient, *x.stride(), cols, eps,
+                                           **streaming_config(cols, x.dtype))
+        grid, config = wide_plan(rows, cols)
+        partial = torch.empty((grid[1], cols), dtype=torch.float32, device=x.device)
+        rmsnorm_wide_backward_kernel[grid](x, weight, dy, dsum, scale, coefficient, dx, partial, rows, *x.stride(),
+                                           cols, HAS_DSUM=dsum is not None, **config)
     sum_partials(partial, dweight)
     return dx, dweight
-
-
-BACKWARD_WAVES = 2  # resident backward: persistent programs per multiprocessor
-WIDE_WAVES = 8  # wide backward: programs per multiprocessor
-WIDE_CONFIG = {"BLOCK": 2048, "num_warps": 4}
-
-
-def backward_config(cols: int) -> dict:
-    """Tile and warps of the resident backward kernel: four rows live in registers, so twice the forward's warps."""
-    block = triton.next_power_of_2(cols)
-    return {"BLOCK": block, "num_warps": min(16, max(4, block // 512))}
-
-
-def sum_partials(partial: torch.Tensor, total: torch.Tensor):
-    """total[cols] = partial[count, cols] summed over its rows, in fp32, rounded to the dtype of total."""
-    count, cols = partial.shape
-    sum_partials_kernel[(triton.cdiv(cols, 64), )](partial, total, count, cols, ROWS=32, BLOCK=64, num_warps=4)
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -302,10 +298,6 @@ def _check(x, weight, eps, backward: bool):
     check_eps(eps)
 
 
-def _wants_grad(*tensors) -> bool:
-    return torch.is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in tensors)
-
-
 def rmsnorm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension; differentiable in x and weight.
 
@@ -313,7 +305,7 @@ def rmsnorm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.T
     only where its rows cannot be addressed by one stride. weight: [cols], contiguous, dtype of x or fp32. Returns a
     contiguous tensor of x's shape and dtype; empty for empty x. Raises ValueError naming the argument.
     """
-    backward = _wants_grad(x, weight)
+    backward = wants_grad(x, weight)
     _check(x, weight, eps, backward)
     weight = weight.contiguous()
     return _RMSNorm.apply(x, weight, eps) if backward else _forward(x, weight, eps)
@@ -324,10 +316,10 @@ def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor,
     """(rmsnorm(x + residual), x + residual) in one pass; differentiable in x, residual and weight.
 
     The sum is rounded to x's dtype and normalised as stored, which is what the two separate ops do. x, residual:
-    [..., cols] of one shape and dtype; limits and strides as in `rmsnorm`. Returns (y, new_residual), both contiguous, of
-    x's shape and dtype. Raises ValueError naming the argument.
+    [..., cols] of one shape and dtype; limits and strides as in `rmsnorm`. Returns (y, new_residual), both contiguous,
+    of x's shape and dtype. Raises ValueError naming the argument.
     """
-    backward = _wants_grad(x, residual, weight)
+    backward = wants_grad(x, residual, weight)
     _check(x, weight, eps, backward)
     check_tensor("residual", residual, shape=x.shape, like=x, dtypes=(x.dtype, ), why=", the shape of x")
     weight = weight.contiguous()
@@ -369,13 +361,15 @@ def rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resid
                    flops=4 * rows * cols + 4 * rows, launches=1)
 
 
-def add_rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resident", cached: bool = True) -> Traffic:
-    """What residual add and RMSNorm move: fused ('resident', 'two_pass'), or as an add and a resident RMSNorm ('unfused')."""
+def add_rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resident",
+                        cached: bool = True) -> Traffic:
+    """What residual add and RMSNorm move. path: fused as 'resident' or 'two_pass', or 'unfused', an add and a RMSNorm."""
     full = rows * cols * dtype.itemsize
     if path == "unfused":
         add = Traffic({"x": full, "residual": full}, {"new_residual": full}, rows * cols, launches=1)
         norm = rmsnorm_traffic(rows, cols, dtype, cached=cached)
-        return add + Traffic({"new_residual": norm.read["x"], "weight": norm.read["weight"]}, norm.written, norm.flops, 1)
+        read = {"new_residual": norm.read["x"], "weight": norm.read["weight"]}
+        return add + Traffic(read, norm.written, norm.flops, launches=1)
     if path not in ("resident", "two_pass"):
         raise ValueError(f"path: got {path!r}, expected 'resident', 'two_pass' or 'unfused'")
     read = {"x": full, "residual": full, "weight": cols * dtype.itemsize * (1 if cached else rows)}
@@ -388,7 +382,7 @@ def rmsnorm_backward_traffic(rows: int, cols: int, dtype: torch.dtype, cached: b
                              programs: int | None = None) -> Traffic:
     """What the resident backward and its final sum move. programs: persistent programs, each with one partial row."""
     full = rows * cols * dtype.itemsize
-    programs = min(rows, programs or BACKWARD_WAVES * programs_per_wave())
+    programs = programs or backward_plan(rows, cols, dtype, tensors=2)[0]
     partial, weight = programs * cols * 4, cols * dtype.itemsize
     return Traffic({"x": full, "dy": full, "weight": weight * (1 if cached else programs), "partial": partial},
                    {"dx": full, "partial": partial, "total": weight}, flops=12 * rows * cols, launches=2)

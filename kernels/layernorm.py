@@ -1,0 +1,262 @@
+"""LayerNorm: y = (x - mean) / sqrt(var + eps) * weight + bias over the last dimension, forward and backward.
+
+Minimum traffic, forward: x read once, y written once, weight and bias read once. Backward: x and dy read once, dx written
+once, plus weight, both parameter gradients and fp32 partial sums of them. LayerNorm is Ba, Kiros and Hinton's (2016).
+
+The variance is the mean of (x - mean)^2, never mean(x^2) - mean^2, which cancels: in fp32, at mean 1e4 and standard
+deviation 1, it comes out negative. A resident row is simply looked at twice. A streamed one merges its chunks' means and
+sums of squared deviations by Chan, Golub and LeVeque's formula (1979), which is Welford's for chunks instead of elements.
+"""
+
+import torch
+
+from instruments.backend import tl, triton
+from instruments.traffic import Traffic
+from kernels.arguments import check_eps, check_tensor, check_width, wants_grad
+from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, as_rows, backward_plan, forward_plan,
+                          streaming_config, sum_partials, wide_plan)
+
+
+def layernorm_reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+    """LayerNorm in plain PyTorch, in the precision of its arguments: give it fp64 for a reference."""
+    centred = x - x.mean(dim=-1, keepdim=True)
+    return centred * torch.rsqrt((centred * centred).mean(dim=-1, keepdim=True) + eps) * weight + bias
+
+
+@triton.jit
+def layernorm_resident_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps,
+                              BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
+    mask = col < cols
+    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
+    bias = tl.load(bias_ptr + col, mask=mask, other=0.0).to(tl.float32)
+    mean = tl.sum(x) / cols
+    centred = tl.where(mask, x - mean, 0.0)  # the tail is 0 - mean otherwise, and would count
+    scale = tl.rsqrt(tl.sum(centred * centred) / cols + eps)
+    tl.store(y_ptr + row * cols + col, (centred * scale * weight + bias).to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def layernorm_narrow_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, eps,
+                            ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
+    col = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK], BLOCK >= cols
+    mask = (row < rows) & (col < cols)
+    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    weight = tl.load(weight_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+    bias = tl.load(bias_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+    mean = tl.sum(x, axis=1, keep_dims=True) / cols  # [ROWS, 1]
+    centred = tl.where(mask, x - mean, 0.0)  # [ROWS, BLOCK]
+    scale = tl.rsqrt(tl.sum(centred * centred, axis=1, keep_dims=True) / cols + eps)
+    tl.store(y_ptr + row * cols + col, (centred * scale * weight + bias).to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def row_mean_and_scale(x_ptr, x_col_stride, cols, eps, BLOCK: tl.constexpr):
+    """(mean, 1/sqrt(var + eps)) of one row, streamed once in chunks of BLOCK and merged by Chan's formula."""
+    mean = 0.0
+    deviations = 0.0  # sum of (x - mean)^2 so far
+    for start in tl.range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)  # [BLOCK]
+        mask = col < cols
+        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_last")
+        x = x.to(tl.float32)
+        count = tl.minimum(cols - start, BLOCK).to(tl.float32)
+        chunk_mean = tl.sum(x) / count
+        centred = tl.where(mask, x - chunk_mean, 0.0)
+        share = count / (start + count)  # of this chunk among the elements seen
+        delta = chunk_mean - mean
+        mean += delta * share
+        deviations += tl.sum(centred * centred) + delta * delta * share * start
+    return mean, tl.rsqrt(deviations / cols + eps)
+
+
+@triton.jit
+def layernorm_streaming_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps,
+                               BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    y_ptr += row * cols
+    mean, scale = row_mean_and_scale(x_ptr, x_col_stride, cols, eps, BLOCK)
+    last = (tl.cdiv(cols, BLOCK) - 1) * BLOCK
+    for back in tl.range(0, cols, BLOCK):  # backwards: what was read last is still in the nearest cache
+        col = last - back + tl.arange(0, BLOCK)  # [BLOCK]
+        mask = col < cols
+        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first")
+        weight = tl.load(weight_ptr + col, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
+        bias = tl.load(bias_ptr + col, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
+        y = (x.to(tl.float32) - mean) * scale * weight + bias
+        tl.store(y_ptr + col, y.to(y_ptr.dtype.element_ty), mask=mask, cache_modifier=".cs")
+
+
+@triton.jit
+def layernorm_backward_kernel(x_ptr, weight_ptr, dy_ptr, dx_ptr, dweight_partial_ptr, dbias_partial_ptr, rows,
+                              x_row_stride, x_col_stride, cols, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    program = tl.program_id(0)
+    col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
+    mask = col < cols
+    weight = tl.load(weight_ptr + col, mask=mask, other=0.0)
+    dweight = tl.zeros([BLOCK], dtype=tl.float32)
+    dbias = tl.zeros([BLOCK], dtype=tl.float32)
+    for row in tl.range(program, rows, tl.num_programs(0), num_stages=STAGES):
+        row = row.to(tl.int64)
+        x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        dy = tl.load(dy_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
+        centred = tl.where(mask, x - tl.sum(x) / cols, 0.0)
+        scale = tl.rsqrt(tl.sum(centred * centred) / cols + eps)
+        normed = centred * scale
+        dnormed = dy * weight.to(tl.float32)
+        dx = scale * (dnormed - tl.sum(dnormed) / cols - normed * (tl.sum(dnormed * normed) / cols))
+        tl.store(dx_ptr + row * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=mask)
+        dweight += dy * normed
+        dbias += dy
+    partial = program.to(tl.int64) * cols + col
+    tl.store(dweight_partial_ptr + partial, dweight, mask=mask)
+    tl.store(dbias_partial_ptr + partial, dbias, mask=mask)
+
+
+@triton.jit
+def layernorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, stats_ptr, rows, x_row_stride, x_col_stride, cols, eps,
+                               BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    dy_ptr += row * cols
+    mean, scale = row_mean_and_scale(x_ptr, x_col_stride, cols, eps, BLOCK)
+    gradients = tl.zeros([BLOCK], dtype=tl.float32)
+    products = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in tl.range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)  # [BLOCK]
+        mask = col < cols
+        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        dy = tl.load(dy_ptr + col, mask=mask, other=0.0).to(tl.float32)
+        dnormed = dy * tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
+        gradients += dnormed
+        products += dnormed * (x - mean) * scale
+    tl.store(stats_ptr + row, mean)
+    tl.store(stats_ptr + rows + row, scale)
+    tl.store(stats_ptr + 2 * rows + row, tl.sum(gradients) / cols)
+    tl.store(stats_ptr + 3 * rows + row, tl.sum(products) / cols)
+
+
+@triton.jit
+def layernorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, stats_ptr, dx_ptr, dweight_partial_ptr, dbias_partial_ptr,
+                                   rows, x_row_stride, x_col_stride, cols, BLOCK: tl.constexpr):
+    group = tl.program_id(1)
+    col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    mask = col < cols
+    weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
+    dweight = tl.zeros([BLOCK], dtype=tl.float32)
+    dbias = tl.zeros([BLOCK], dtype=tl.float32)
+    for row in tl.range(group, rows, tl.num_programs(1)):
+        row = row.to(tl.int64)
+        mean = tl.load(stats_ptr + row)
+        scale = tl.load(stats_ptr + rows + row)
+        mean_gradient = tl.load(stats_ptr + 2 * rows + row)
+        mean_product = tl.load(stats_ptr + 3 * rows + row)
+        x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        dy = tl.load(dy_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
+        normed = (x - mean) * scale
+        dx = scale * (dy * weight - mean_gradient - normed * mean_product)
+        tl.store(dx_ptr + row * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=mask)
+        dweight += dy * normed
+        dbias += dy
+    partial = group.to(tl.int64) * cols + col
+    tl.store(dweight_partial_ptr + partial, dweight, mask=mask)
+    tl.store(dbias_partial_ptr + partial, dbias, mask=mask)
+
+
+def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if not x.numel():
+        return y
+    x = as_rows(x)
+    rows, cols = x.shape
+    path, config = forward_plan(cols, x.dtype)
+    if path == "narrow":
+        grid = (triton.cdiv(rows, config["ROWS"]), )
+        layernorm_narrow_kernel[grid](x, weight, bias, y, *x.stride(), rows, cols, eps, **config)
+    else:
+        kernel = layernorm_resident_kernel if path == "resident" else layernorm_streaming_kernel
+        kernel[(rows, )](x, weight, bias, y, *x.stride(), cols, eps, **config)
+    return y
+
+
+def _backward(dy, x, weight, bias, eps):
+    """(dx, dweight, dbias) for y = layernorm(x)."""
+    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    dweight, dbias = torch.zeros_like(weight), torch.zeros_like(bias)
+    if not x.numel():
+        return dx, dweight, dbias
+    x, dy = as_rows(x), dy.contiguous()
+    rows, cols = x.shape
+    if triton.next_power_of_2(cols) <= RESIDENT_BLOCK_BACKWARD:
+        programs, config = backward_plan(rows, cols, x.dtype, tensors=2)
+        partials = torch.empty((2, programs, cols), dtype=torch.float32, device=x.device)
+        layernorm_backward_kernel[(programs, )](x, weight, dy, dx, *partials, rows, *x.stride(), cols, eps, **config)
+    else:
+        stats = torch.empty((4, rows), dtype=torch.float32, device=x.device)
+        layernorm_row_stats_kernel[(rows, )](x, weight, dy, stats, rows, *x.stride(), cols, eps,
+                                             **streaming_config(cols, x.dtype))
+        grid, config = wide_plan(rows, cols)
+        partials = torch.empty((2, grid[1], cols), dtype=torch.float32, device=x.device)
+        layernorm_wide_backward_kernel[grid](x, weight, dy, stats, dx, *partials, rows, *x.stride(), cols, **config)
+    sum_partials(partials[0], dweight)
+    sum_partials(partials[1], dbias)
+    return dx, dweight, dbias
+
+
+class _LayerNorm(torch.autograd.Function):
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, eps):
+        ctx.save_for_backward(x, weight, bias)
+        ctx.eps = eps
+        return _forward(x, weight, bias, eps)
+
+    @staticmethod
+    def backward(ctx, dy):
+        return *_backward(dy, *ctx.saved_tensors, ctx.eps), None
+
+
+def layernorm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension; differentiable in x, weight and bias.
+
+    x: [..., cols], fp16, bf16 or fp32, cols 1 to 1,048,576 (to 131,072 where a gradient is wanted), any strides; copied
+    only where its rows cannot be addressed by one stride. weight, bias: [cols], dtype of x or fp32. Returns a contiguous
+    tensor of x's shape and dtype; empty for empty x. Raises ValueError naming the argument.
+    """
+    backward = wants_grad(x, weight, bias)
+    check_tensor("x", x)
+    check_width("x", x, MAX_COLS_BACKWARD if backward else MAX_COLS)
+    for name, parameter in (("weight", weight), ("bias", bias)):
+        check_tensor(name, parameter, shape=x.shape[-1:], like=x, dtypes=(x.dtype, torch.float32),
+                     why=", the last dimension of x")
+    check_eps(eps)
+    weight, bias = weight.contiguous(), bias.contiguous()
+    return _LayerNorm.apply(x, weight, bias, eps) if backward else _forward(x, weight, bias, eps)
+
+
+def layernorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resident", cached: bool = True) -> Traffic:
+    """What LayerNorm forward moves. path: 'resident' (one pass) or 'two_pass' (streaming).
+
+    cached: weight and bias, which all rows share, are counted once, as caches serve the rest; False counts what the
+    programs ask for.
+    """
+    if path not in ("resident", "two_pass"):
+        raise ValueError(f"path: got {path!r}, expected 'resident' or 'two_pass'")
+    full, parameter = rows * cols * dtype.itemsize, cols * dtype.itemsize * (1 if cached else rows)
+    return Traffic({"x": full * (2 if path == "two_pass" else 1), "weight": parameter, "bias": parameter}, {"y": full},
+                   flops=7 * rows * cols + 5 * rows, launches=1)
+
+
+def layernorm_backward_traffic(rows: int, cols: int, dtype: torch.dtype, cached: bool = True) -> Traffic:
+    """What the resident backward and its two final sums move."""
+    full, parameter = rows * cols * dtype.itemsize, cols * dtype.itemsize
+    programs = backward_plan(rows, cols, dtype, tensors=2)[0]
+    partial = programs * cols * 4
+    return Traffic({"x": full, "dy": full, "weight": parameter * (1 if cached else programs), "dweight_partial": partial,
+                    "dbias_partial": partial},
+                   {"dx": full, "dweight_partial": partial, "dbias_partial": partial, "dweight": parameter,
+                    "dbias": parameter}, flops=17 * rows * cols, launches=3)

@@ -1,0 +1,99 @@
+"""How kernels that normalise rows are tiled, and the small kernel that adds up their partial sums.
+
+The numbers were measured on an H200 and are recorded by bench/run.py; each rule says what it balances.
+"""
+
+from functools import cache
+
+import torch
+
+from instruments.backend import tl, triton
+
+MAX_COLS = 1 << 20  # forward
+MAX_COLS_BACKWARD = 1 << 17
+RESIDENT_BYTES = 1 << 14  # up to here the row stays in registers; wider rows are streamed twice, mostly from L1
+NARROW_BLOCK = 512  # below this many columns a program takes several rows, or its threads have too little to load
+NARROW_TILE = 4096  # elements of such a program's tile
+RESIDENT_BLOCK_BACKWARD = 8192  # x, dy, weight and its gradient share the registers
+PIPELINE_BYTES = 98_304  # of 16-bit rows on their way per multiprocessor in the backward; twice that for fp32
+WIDE_CONFIG = {"BLOCK": 1024, "num_warps": 4}
+WIDE_PROGRAMS = 8  # of the wide backward, per multiprocessor
+
+
+def as_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """[..., cols] as [rows, cols] without a copy, unless its rows cannot be addressed by one stride."""
+    return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])
+
+
+@cache
+def _multiprocessor() -> tuple[int, int]:
+    """(how many this GPU has, shared memory of each in bytes); a handful of H200's without a GPU."""
+    if not torch.cuda.is_available():
+        return 3, 228 * 1024
+    properties = torch.cuda.get_device_properties(0)
+    return properties.multi_processor_count, properties.shared_memory_per_multiprocessor
+
+
+def resident_config(block: int) -> dict:
+    """Tile and warps of a kernel that keeps its row: 16 elements per thread, in 1 to 16 warps."""
+    return {"BLOCK": block, "num_warps": min(16, max(1, block // 512))}
+
+
+def streaming_config(cols: int, dtype: torch.dtype) -> dict:
+    """Tile and warps of a kernel that streams its row: one 16-byte load per thread and step.
+
+    Two programs of 32 warps fill a multiprocessor, and their two rows nearly fit its L1, so that the second pass, which
+    walks backwards over what was read last, finds most of the row there.
+    """
+    warps = 32 if cols * dtype.itemsize > 32_768 else 16
+    return {"BLOCK": 32 * warps * 16 // dtype.itemsize, "num_warps": warps}
+
+
+@cache
+def forward_plan(cols: int, dtype: torch.dtype) -> tuple[str, dict]:
+    """('narrow' | 'resident' | 'streaming', tile and warps) for rows of one width."""
+    block = triton.next_power_of_2(cols)
+    if block < NARROW_BLOCK:
+        return "narrow", {"ROWS": NARROW_TILE // block, "BLOCK": block, "num_warps": 4}
+    if cols * dtype.itemsize <= RESIDENT_BYTES:
+        return "resident", resident_config(block)
+    return "streaming", streaming_config(cols, dtype)
+
+
+@cache
+def backward_plan(rows: int, cols: int, dtype: torch.dtype, tensors: int) -> tuple[int, dict]:
+    """(programs, tile, warps and stages) of the resident backward, which loads `tensors` rows per step.
+
+    Each program walks over many rows and prefetches; what is on the way per multiprocessor is kept at PIPELINE_BYTES.
+    Two stages cost shared memory and win nothing over one.
+    """
+    block = triton.next_power_of_2(cols)
+    per_multiprocessor = min(16, max(1, 4096 // block))
+    multiprocessors, shared = _multiprocessor()
+    budget = min(PIPELINE_BYTES * dtype.itemsize // 2, shared * 5 // 6)
+    stages = min(6, budget // (per_multiprocessor * 2 * block * dtype.itemsize) * 2 // tensors)
+    config = {"BLOCK": block, "num_warps": min(16, max(1, block * dtype.itemsize // 1024)), "STAGES": stages if stages > 2 else 1}
+    return min(rows, per_multiprocessor * multiprocessors), config
+
+
+def wide_plan(rows: int, cols: int) -> tuple[tuple[int, int], dict]:
+    """(grid of column blocks by groups of rows, tile and warps) of the wide backward."""
+    blocks = triton.cdiv(cols, WIDE_CONFIG["BLOCK"])
+    return (blocks, min(rows, max(1, WIDE_PROGRAMS * _multiprocessor()[0] // blocks))), WIDE_CONFIG
+
+
+@triton.jit
+def sum_partials_kernel(partial_ptr, total_ptr, count, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    total = tl.zeros([ROWS, BLOCK], dtype=tl.float32)
+    for start in tl.range(0, count, ROWS):
+        row = start + tl.arange(0, ROWS)  # [ROWS]
+        mask = (row < count)[:, None] & (col < cols)[None, :]
+        total += tl.load(partial_ptr + row.to(tl.int64)[:, None] * cols + col[None, :], mask=mask, other=0.0)
+    tl.store(total_ptr + col, tl.sum(total, axis=0).to(total_ptr.dtype.element_ty), mask=col < cols)
+
+
+def sum_partials(partial: torch.Tensor, total: torch.Tensor):
+    """total[cols] = the sum over the rows of partial[count, cols], in fp32, rounded to the dtype of total."""
+    count, cols = partial.shape
+    sum_partials_kernel[(triton.cdiv(cols, 64), )](partial, total, count, cols, ROWS=32, BLOCK=64, num_warps=4)
