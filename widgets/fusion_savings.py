@@ -3,7 +3,7 @@
 from instruments.gpus import DTYPES, GPUS
 from instruments.traffic import LAUNCH_SECONDS, Traffic
 from kernels.rmsnorm import rmsnorm_ops, rmsnorm_traffic
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, SKY, Checks, Panel, canvas, choice, menu, powers
+from widgets.panel import BLUE, GREEN, ORANGE, SKY, Checks, Panel, Powers, canvas, menu, whole
 from widgets.words import number, size, time
 
 #: The three ways, top to bottom, and how their bars look.
@@ -16,32 +16,38 @@ def fusion_savings(rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu:
 
     ops: names out of `rmsnorm_ops(...)` that the unfused path runs; all of them if None.
     """
-    known = tuple(rmsnorm_ops(rows, cols, DTYPES[dtype]))
+    known = tuple(rmsnorm_ops(1, 1, DTYPES["bf16"]))
     figure = canvas(height=280)
     places = {path: len(PATHS) - 1 - i for i, path in enumerate(PATHS)}
     moved = figure.add_axes((0.115, 0.03, 0.41, 0.85))
     timed = figure.add_axes((0.565, 0.03, 0.43, 0.85))
     for axes in (moved, timed):
         axes.set(xlim=(0, 1.4), ylim=(-0.55, 2.55), xticks=[])
-        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        axes.spines[:].set_visible(False)
         axes.tick_params(left=False)
         axes.set_yticks(list(places.values()), list(places), fontsize=9)
     timed.set_xlim(0, 1.6)
     moved.set_title("bytes asked for", fontsize=10, loc="left")
     timed.set_yticks([])
-    heading = timed.set_title("", fontsize=10, loc="left")
+    heading = timed.set_title("", fontsize=10, loc="left", animated=True)
 
-    pieces = [moved.barh(places["op by op"], 0, 0.6, color=PATHS["op by op"], edgecolor="white", linewidth=1)[0]
-              for _ in known]
-    labels = [moved.text(0, places["op by op"], "", fontsize=7, ha="center", va="center", rotation=90) for _ in known]
-    wholes = {path: moved.barh(places[path], 0, 0.6, color=colour, edgecolor="white", linewidth=1)[0]
+    def bar(axes, y, height, **look):
+        return axes.barh(y, 0, height, animated=True, **look)[0]
+
+    def text(axes, y, fontsize, **look):
+        return axes.text(0, y, "", fontsize=fontsize, va="center", animated=True, **look)
+
+    top, edge = places["op by op"], {"edgecolor": "white", "linewidth": 1}
+    pieces = [bar(moved, top, 0.6, color=PATHS["op by op"], **edge) for _ in known]
+    labels = [text(moved, top, 7, ha="center", rotation=90) for _ in known]
+    wholes = {path: bar(moved, places[path], 0.6, color=colour, **edge)
               for path, colour in PATHS.items() if path != "op by op"}
-    sizes = {path: moved.text(0, place, "", fontsize=9, va="center") for path, place in places.items()}
-    memory = {path: timed.barh(places[path] + 0.17, 0, 0.3, color=PATHS[path])[0] for path in PATHS}
-    launch = {path: timed.barh(places[path] - 0.17, 0, 0.3, color="white", edgecolor=BLUE, hatch="////")[0]
-              for path in PATHS}
-    memory_text = {path: timed.text(0, places[path] + 0.17, "", fontsize=8.5, va="center") for path in PATHS}
-    launch_text = {path: timed.text(0, places[path] - 0.17, "", fontsize=8.5, va="center") for path in PATHS}
+    sizes = {path: text(moved, place, 9) for path, place in places.items()}
+    memory = {path: bar(timed, place + 0.17, 0.3, color=PATHS[path]) for path, place in places.items()}
+    launch = {path: bar(timed, place - 0.17, 0.3, color="white", edgecolor=BLUE, hatch="////")
+              for path, place in places.items()}
+    memory_text = {path: text(timed, place + 0.17, 8.5) for path, place in places.items()}
+    launch_text = {path: text(timed, place - 0.17, 8.5) for path, place in places.items()}
 
     def draw(rows, cols, dtype, gpu, per_launch, ops):
         rows, cols, device = round(rows), round(cols), GPUS[gpu]
@@ -81,13 +87,13 @@ def fusion_savings(rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu:
         return _sentence(rows, cols, dtype, device, work, bound, started)
 
     return Panel("What fusing RMSNorm saves", figure, {
-        "rows": powers("rows", 0, 20, rows),
-        "cols": powers("columns", 4, 17, cols),
-        "dtype": choice("dtype", DTYPES, dtype),
-        "gpu": menu("GPU", GPUS, gpu),
-        "per_launch": powers("µs per launch", 0, 5, LAUNCH_SECONDS * 1e6, step=0.25, readout=".1f"),
-        "ops": Checks("The unfused path runs, op by op:", known, ops),
-    }, draw)
+        "rows": Powers("rows", 0, 20, 8192),
+        "cols": Powers("columns", 4, 17, 8192),
+        "dtype": menu("dtype", DTYPES, "bf16"),
+        "gpu": menu("GPU", GPUS, "H200"),
+        "per_launch": whole("µs per launch", 1, 30, round(LAUNCH_SECONDS * 1e6)),
+        "ops": Checks("The unfused path runs, op by op:", known),
+    }, draw).set(rows=rows, cols=cols, dtype=dtype, gpu=gpu, ops=known if ops is None else ops)
 
 
 def _a(gpu: str) -> str:
@@ -106,7 +112,8 @@ def _sentence(rows, cols, dtype, gpu, work, bound, started) -> str:
     launches = naive.launches - one.launches
     worth = started["op by op"] - started["resident"]
     if launches > 0:
-        said += f"The {launches} launch{'es' if launches > 1 else ''} saved are worth {time(worth)}"
+        said += "The launch saved is" if launches == 1 else f"The {launches} launches saved are"
+        said += f" worth {time(worth)}"
         said += ", more than the bytes. " if worth > saved else ", less than the bytes. "
     if one.bytes <= gpu.l2:
         said += (f"All of it fits in the {gpu.name}'s {size(gpu.l2)} L2: a warm loop runs from there, and a second "

@@ -5,30 +5,35 @@ function that moves those artists to new values and returns the sentence:
 
     figure = canvas()
     axes = figure.add_axes((0.1, 0.15, 0.85, 0.8))
-    (line,) = axes.plot([], [])
+    (line,) = axes.plot([], [], animated=True)
 
     def draw(cols):
         line.set_data(...)
         return f"Rows of {cols} columns move ..."
 
-    Panel("Row width", figure, {"cols": powers("columns", 6, 16, value=4096)}, draw)
+    Panel("Row width", figure, {"cols": Powers("columns", 6, 16, value=4096)}, draw)
 
-Redrawing is fast because nothing is made anew: the figure never passes through pyplot (callbacks run in another
-thread than the cells), no layout engine runs, the PNG is hardly compressed, and picture and sentence travel to the
-page in one message. Everything here is in the API of ipywidgets 7.7.1, which Colab ships.
+Redrawing is fast because nothing is made anew: axes and all else that is not `animated` are painted once, the figure
+never passes through pyplot (callbacks run in another thread than the cells), no layout engine runs, the PNG is hardly
+compressed, and picture and sentence travel to the page in one message. (A figure without animated artists is painted
+whole each time, which a panel with few texts can afford.) Everything here is in the API of ipywidgets 7.7.1, which
+Colab ships.
 """
 
 import base64
 import html
 import io
+import math
 import sys
 import threading
 
 import ipywidgets
+import numpy as np
 import traitlets
 from IPython.display import display
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 #: Okabe and Ito's colours, told apart by colour-blind readers. Panels add hatches or markers all the same.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
@@ -45,25 +50,56 @@ def canvas(width: int = WIDTH, height: int = HEIGHT) -> Figure:
     return figure
 
 
-def powers(label: str, low: float, high: float, value: float, base: float = 2, step: float = 1,
-           readout: str = ".0f") -> ipywidgets.FloatLogSlider:
-    """A slider over base**low ... base**high; any value between can be typed into its readout."""
-    return ipywidgets.FloatLogSlider(value=value, base=base, min=low, max=high, step=step, readout_format=readout,
-                                     description=label, style={"description_width": "84px"},
-                                     layout={"width": "350px"})
+class Powers(ipywidgets.HBox):
+    """A slider over base**low ... base**high, and a field beside it that takes any whole number between."""
+
+    value = traitlets.Float()
+
+    def __init__(self, label: str, low: float, high: float, value: float, base: float = 2, step: float = 1):
+        self._base, self._step = base, step
+        self.least, self.most = base**low, base**high
+        self._slider = ipywidgets.FloatSlider(min=low, max=high, step=step, value=low, readout=False,
+                                              description=label, style={"description_width": "96px"},
+                                              layout={"width": "245px"})
+        self._field = ipywidgets.BoundedFloatText(min=self.least, max=self.most, value=self.least,
+                                                  layout={"width": "110px"})
+        super().__init__([self._slider, self._field], layout={"width": "365px"})
+        self._slider.observe(self._slid, names="value")
+        self._field.observe(self._typed, names="value")
+        self.value = value
+
+    def _exponent(self) -> float:
+        """Where the slider stands for the present value: on a step, or the page would move it there and report back."""
+        return round(math.log(self.value, self._base) / self._step) * self._step
+
+    def _slid(self, change):
+        if abs(change["new"] - self._exponent()) > self._step / 2:
+            self.value = float(round(self._base ** change["new"]))
+
+    def _typed(self, change):
+        self.value = change["new"]
+
+    @traitlets.validate("value")
+    def _within(self, proposal):
+        if not self.least <= proposal["value"] <= self.most:
+            raise traitlets.TraitError(f"expected {self.least:,} to {self.most:,}")
+        return float(round(proposal["value"]))
+
+    @traitlets.observe("value")
+    def _show(self, _change):
+        self._slider.value, self._field.value = self._exponent(), self.value
 
 
-def choice(label: str, options, value) -> ipywidgets.ToggleButtons:
-    """One of a few names, all of them visible."""
-    return ipywidgets.ToggleButtons(options=list(options), value=value, description=label,
-                                    style={"description_width": "84px", "button_width": "58px"},
-                                    layout={"width": "350px"})
+def whole(label: str, low: int, high: int, value: int) -> ipywidgets.IntSlider:
+    """A slider over the whole numbers from low to high."""
+    return ipywidgets.IntSlider(value=value, min=low, max=high, description=label,
+                                style={"description_width": "96px"}, layout={"width": "365px"})
 
 
 def menu(label: str, options, value) -> ipywidgets.Dropdown:
-    """One of many names."""
+    """One of several names."""
     return ipywidgets.Dropdown(options=list(options), value=value, description=label,
-                               style={"description_width": "84px"}, layout={"width": "350px"})
+                               style={"description_width": "96px"}, layout={"width": "365px"})
 
 
 class Checks(ipywidgets.VBox):
@@ -71,7 +107,7 @@ class Checks(ipywidgets.VBox):
 
     value = traitlets.Tuple()
 
-    def __init__(self, label: str, options, value=None, width: str = "172px"):
+    def __init__(self, label: str, options, value=None, width: str = "120px"):
         self.options = tuple(options)
         self._boxes = {name: ipywidgets.Checkbox(description=name, indent=False, layout={"width": width})
                        for name in self.options}
@@ -91,7 +127,7 @@ class Checks(ipywidgets.VBox):
     def _known(self, proposal):
         strange = [name for name in proposal["value"] if name not in self.options]
         if strange:
-            raise traitlets.TraitError(f"got {strange[0]!r}, expected names out of {', '.join(self.options)}")
+            raise traitlets.TraitError(f"got {strange[0]!r}, expected names out of: {', '.join(self.options)}")
         return tuple(name for name in self.options if name in proposal["value"])
 
     @traitlets.observe("value")
@@ -114,16 +150,17 @@ class Panel:
         self.title, self.figure, self.controls = title, figure, dict(controls)
         self.sentence, self.png, self.error = "", b"", ""
         self._draw, self._lock, self._setting = draw, threading.RLock(), False
+        self._moving = sorted((a for a in figure.findobj() if a.get_animated()), key=lambda a: a.get_zorder())
+        self._ground = None  # the picture's pixels without what moves
         self._page = ipywidgets.HTML()
-        width, height = figure.get_size_inches() * 100
-        self._size = f'width="{width:.0f}" height="{height:.0f}"'
+        self._size = [round(inches * 100) for inches in figure.get_size_inches()]  # width, height in CSS pixels
         self._picture = ""
         self._redraw()
         for control in self.controls.values():
             control.observe(self._moved, names="value")
         self.box = ipywidgets.VBox([
             ipywidgets.HTML(f"<b>{html.escape(title)}</b>"),
-            ipywidgets.Box(list(self.controls.values()), layout={"flex_flow": "row wrap"}),
+            ipywidgets.Box(list(self.controls.values()), layout={"flex_flow": "row wrap", "max_width": f"{WIDTH}px"}),
             self._page])
 
     @property
@@ -144,10 +181,12 @@ class Panel:
                     try:
                         self.controls[name].value = value
                     except traitlets.TraitError as error:
-                        raise ValueError(f"{name}: got {value!r}; {error}") from None
-            finally:
+                        options = getattr(self.controls[name], "options", None)
+                        expected = f"expected one of {', '.join(map(str, options))}" if options else error
+                        raise ValueError(f"{name}: got {value!r}, {expected}") from None
+            finally:  # after a bad value too, the picture shows what the controls say
                 self._setting = False
-            self._redraw()
+                self._redraw()
         return self
 
     def _moved(self, _change):
@@ -169,29 +208,39 @@ class Panel:
             self._publish()
 
     def _render(self) -> bytes:
+        canvas = self.figure.canvas
+        if self._ground is None or not self._moving:
+            canvas.draw()  # leaves out the animated artists
+            self._ground = canvas.copy_from_bbox(self.figure.bbox)
+        canvas.restore_region(self._ground)
+        for artist in self._moving:
+            artist.draw(canvas.get_renderer())
         buffer = io.BytesIO()
-        self.figure.canvas.print_png(buffer, pil_kwargs={"compress_level": 1})
+        Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(buffer, "png", compress_level=1)
         return buffer.getvalue()
 
     def _publish(self):
-        sentence = html.escape(self.sentence)
+        sentence, (width, height) = html.escape(self.sentence), self._size
         error = f'<p role="alert" style="color:#b00020">{html.escape(self.error)}</p>' if self.error else ""
         self._page.value = (
-            f'<p role="status" aria-live="polite" style="line-height:1.4;max-width:{WIDTH}px;margin:4px 0">{sentence}'
-            f'</p>{error}<img alt="{sentence}" {self._size} decoding="sync" '
+            f'<p role="status" aria-live="polite" style="line-height:1.4;min-height:4.2em;max-width:{WIDTH}px;'
+            f'margin:4px 0">{sentence}</p>{error}'
+            f'<img alt="{sentence}" width="{width}" height="{height}" decoding="sync" '
             f'style="max-width:100%;height:auto" src="data:image/png;base64,{self._picture}">')
 
     def __repr__(self):
         return f"{self.title}. {self.sentence}"
 
     def _ipython_display_(self):
-        show(self.box, {"text/plain": repr(self), "image/png": self._picture})
+        width, height = self._size
+        show(self.box, {"text/plain": repr(self), "image/png": self._picture},
+             {"image/png": {"width": width, "height": height}})
 
 
-def show(box: ipywidgets.Widget, still: dict):
+def show(box: ipywidgets.Widget, still: dict, metadata: dict | None = None):
     """Displays a widget with what to show where no Python runs: `still` maps mime types to data."""
     if "google.colab" in sys.modules:  # Colab wants the plain widget; a bundle shows only its still part there
         display(box)
         return
     view = {"version_major": 2, "version_minor": 0, "model_id": box.model_id}
-    display({"application/vnd.jupyter.widget-view+json": view, **still}, raw=True)
+    display({"application/vnd.jupyter.widget-view+json": view, **still}, metadata=metadata or {}, raw=True)

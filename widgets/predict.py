@@ -29,10 +29,13 @@ def closeness(guess: float, answer: float, within: float = 0.05) -> str:
     ratio = guess / answer
     factor, side = max(ratio, 1 / ratio), "high" if ratio > 1 else "low"
     if factor <= 1.25:
-        return f"close: {abs(ratio - 1):.0%} too {side}"
+        return f"close, {abs(ratio - 1):.0%} too {side}"
+    times = f"{number(factor, digits=2)} times too {side}"
+    if factor <= 2:
+        return f"in the right range, {times}"
     if factor < 10:
-        return f"{'the right size' if factor <= 2 else 'off'}: {factor:.1f} times too {side}"
-    return f"far off: {number(float(f'{factor:.2g}'))} times too {side}, {math.log10(factor):.1f} powers of ten"
+        return f"off, {times}"
+    return f"far off, {times}: {number(math.log10(factor), digits=2)} powers of ten"
 
 
 def parse(text: str) -> float:
@@ -74,9 +77,11 @@ class Prediction:
         """The guess beside the answer, in a sentence; empty while nothing is locked."""
         if self.guess is None:
             return ""
-        ratio = f", {number(self.guess / self.answer)} of the answer" if self.answer else ""
+        near = closeness(self.guess, self.answer, self.within)
+        if self.answer and near != "right":
+            near = f"guess over answer {number(self.guess / self.answer, digits=3)}, {near}"
         return (f"Your guess: {number(self.guess, self.unit)}. Answer: {number(self.answer, self.unit)}. "
-                f"Your guess is {closeness(self.guess, self.answer, self.within)}{ratio}.")
+                f"{near[0].upper()}{near[1:]}.")
 
     def lock(self, guess: float) -> str:
         """Keeps the guess for good and tells the answer. A second guess changes nothing."""

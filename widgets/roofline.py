@@ -7,7 +7,7 @@ from instruments.ops import op_traffic
 from instruments.results import load, provenance
 from instruments.traffic import Traffic
 from kernels.rmsnorm import rmsnorm_traffic
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, YELLOW, Panel, canvas, choice, menu, powers
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, YELLOW, Panel, Powers, canvas, menu
 from widgets.words import number, rate, size, time
 
 YOURS = "your own"
@@ -65,23 +65,25 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
     axes.spines[["top", "right"]].set_visible(False)
     roofs, ridges = {}, {}
     for kind, style, width in (("matrix", "-", 2.2), ("vector", "-", 1.4)):
-        (line,) = axes.plot([], [], style, color=BLACK, linewidth=width)
-        text = axes.text(X[1], 1, "", fontsize=8.5, ha="right", va="top")
-        (drop,) = axes.plot([], [], ":", color="#777777", linewidth=1)
-        label = axes.text(1, Y[0] * 1.25, "", fontsize=8.5, ha="left", va="bottom", color="#444444")
+        (line,) = axes.plot([], [], style, color=BLACK, linewidth=width, animated=True)
+        text = axes.text(X[1], 1, "", fontsize=8.5, ha="right", va="top", animated=True)
+        (drop,) = axes.plot([], [], ":", color="#777777", linewidth=1, animated=True)
+        label = axes.text(1, Y[0] * 1.25, "", fontsize=8.5, ha="left", va="bottom", color="#444444",
+                          animated=True)
         roofs[kind], ridges[kind] = (line, text), (drop, label)
-    (copied,) = axes.plot([], [], "--", color=RED, linewidth=1)
-    (multiplied,) = axes.plot([], [], "--", color=RED, linewidth=1)
-    markers = {name: axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=8, linestyle="none")[0]
+    (copied,) = axes.plot([], [], "--", color=RED, linewidth=1, animated=True)
+    (multiplied,) = axes.plot([], [], "--", color=RED, linewidth=1, animated=True)
+    markers = {name: axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=8, animated=True)[0]
                for name, (_, _, marker, colour) in PRESETS.items()}
-    (yours,) = axes.plot([], [], "*", color="white", markeredgecolor=BLACK, markersize=14, linestyle="none")
-    (dots,) = axes.plot([], [], "x", color=RED, markersize=7, markeredgewidth=1.6, linestyle="none")
-    (ring,) = axes.plot([], [], "o", markerfacecolor="none", markeredgecolor=BLACK, markersize=17, linestyle="none")
-    labels = {side: [axes.annotate("", (1, 1), offset, textcoords="offset points", fontsize=8.5, ha=ha, va=va)
+    (yours,) = axes.plot([], [], "*", color="white", markeredgecolor=BLACK, markersize=14, animated=True)
+    (dots,) = axes.plot([], [], "x", color=RED, markersize=7, markeredgewidth=1.6, animated=True)
+    (ring,) = axes.plot([], [], "o", markerfacecolor="none", markeredgecolor=BLACK, markersize=17, animated=True)
+    labels = {side: [axes.annotate("", (1, 1), offset, textcoords="offset points", fontsize=8.5, ha=ha, va=va,
+                                   animated=True)
                      for _ in range(len(PRESETS) + 1)]
-              for side, offset, ha, va in (("above", (-5, 4), "right", "bottom"), ("below", (7, -3), "left", "top"))}
+              for side, offset, ha, va in (("above", (-7, 5), "right", "bottom"), ("below", (10, -4), "left", "top"))}
     note = axes.text(0.995, 0.115, "", transform=axes.transAxes, fontsize=8, ha="right", va="bottom", color=RED,
-                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+                     animated=True, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
 
     def draw(gpu, dtype, n, look_at, flops, nbytes, unit, measured):
         device, n = GPUS[gpu], round(n)
@@ -95,7 +97,7 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
             (line, text), (drop, label) = roofs[kind], ridges[kind]
             peak, ridge = device.peak(which), device.ridge(which)
             line.set_data([X[0], ridge, X[1]], [X[0] * device.bandwidth, peak, peak])
-            text.set_y(peak / 1.3)
+            text.set_y(peak / 1.7)
             text.set_text(f"{rate(peak)}, " + (f"{which} matrix units" if which != "vector" else "fp32 vector units"))
             drop.set_data([ridge, ridge], [Y[0], peak])
             label.set_x(ridge * 1.1)
@@ -119,7 +121,7 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
 
         recorded = _recorded(gpu) if measured else None
         cases = [case for case in (recorded or {}).get("cases", ())
-                 if case["dtype"] == dtype and "graph_us" in case["impl"].get("bytes-first", {})]
+                 if case["dtype"] == dtype and case["flops"] and "graph_us" in case["impl"].get("bytes-first", {})]
         dots.set_data([case["flops"] / case["bytes"] for case in cases],
                       [case["flops"] / (case["impl"]["bytes-first"]["graph_us"] * 1e-6) for case in cases])
         copy = (recorded or {}).get("copy_gbps", 0) * 1e9
@@ -128,28 +130,28 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
         copied.set_data(([X[0], top / copy], [X[0] * copy, top]) if copy else ([], []))
         multiplied.set_data(([top / copy if copy else X[0], X[1]], [flat, flat]) if flat else ([], []))
         if flat:
-            roofs["matrix"][1].set_y(flat / 1.15)
-        note.set_text(f"measured: x the course's kernels, -- copy and matmul\n{provenance(gpu.lower())}" if recorded
-                      else f"no measurements are recorded for the {gpu}" if measured else "")
+            roofs["matrix"][1].set_y(min(flat / 1.15, device.peak(matrix) / 1.7))
+        note.set_text("" if not measured else f"no measurements are recorded for the {gpu}" if not recorded else
+                      f"measured: × the course's kernels, dashed: copy and matmul\n{provenance(gpu.lower())}")
         said = _sentence(look_at, work[look_at], device, units[look_at], matrix, n, dtype)
         if cases:
             shares = [100 * Traffic({"all": case["bytes"]}, {}, case["flops"]).roofline_seconds(device)
                       / (case["impl"]["bytes-first"]["graph_us"] * 1e-6) for case in cases]
-            said += (f" Measured there: the course's kernels reach {number(min(shares), digits=2)} to "
-                     f"{number(max(shares), digits=2)}% of their roof.")
+            span = " to ".join(dict.fromkeys(number(share, digits=2) for share in (min(shares), max(shares))))
+            said += f" Measured there: the course's kernels reach {span}% of their roof."
         return said
 
     return Panel("Roofline", figure, {
-        "gpu": menu("GPU", GPUS, gpu),
-        "dtype": choice("dtype", DTYPES, dtype),
-        "n": powers("size n", 6, 14, n),
-        "look_at": menu("look at", [*PRESETS, YOURS], look_at),
-        "flops": powers("your FLOPs", 3, 15, 1e9, base=10, step=0.1, readout=".3s"),
-        "nbytes": powers("your bytes", 3, 12, 1e8, base=10, step=0.1, readout=".3s"),
-        "unit": choice("yours on", ("vector", "matrix"), "vector"),
+        "gpu": menu("GPU", GPUS, "H200"),
+        "dtype": menu("dtype", DTYPES, "bf16"),
+        "n": Powers("size n", 6, 14, 4096),
+        "look_at": menu("look at", [*PRESETS, YOURS], "RMSNorm"),
+        "flops": Powers("your FLOPs", 3, 15, 1e9, base=10, step=0.1),
+        "nbytes": Powers("your bytes", 3, 12, 1e8, base=10, step=0.1),
+        "unit": menu("yours on", ("vector", "matrix"), "vector"),
         "measured": ipywidgets.Checkbox(value=True, description="show what was measured", indent=False,
-                                        layout={"width": "220px", "margin": "2px 2px 2px 90px"}),
-    }, draw)
+                                        layout={"width": "220px", "margin": "2px 2px 2px 106px"}),
+    }, draw).set(gpu=gpu, dtype=dtype, n=n, look_at=look_at)
 
 
 def _sentence(name: str, work: Traffic, gpu, unit: str, matrix: str, n: int, dtype: str) -> str:
@@ -159,13 +161,14 @@ def _sentence(name: str, work: Traffic, gpu, unit: str, matrix: str, n: int, dty
     bound = work.intensity >= ridge
     what = "Your own work" if name == YOURS else f"{name}, n = {n:,}, {dtype}"
     said = (f"{what}: {rate(work.flops, 'FLOP')} over {size(work.bytes)} is {number(work.intensity, digits=3)} FLOP/B, "
-            f"{'right' if bound else 'left'} of the {gpu.name}'s ridge of {number(ridge, digits=3)} for its {units}, so "
-            f"{'compute' if bound else 'memory'}-bound: at least {time(seconds)}")
+            f"{'right' if bound else 'left'} of the {gpu.name}'s ridge of {number(ridge, digits=3)} for its {units}, "
+            f"so {'compute' if bound else 'memory'}-bound: at least {time(seconds)}")
     if not bound:
         said += f", at most {number(100 * work.compute_seconds(gpu, unit) / seconds, digits=2)}% of the units' rate"
     said += "."
     if not on_matrix and matrix != "vector" and name != YOURS:
-        said += f" The matrix units' ridge, {number(gpu.ridge(matrix), digits=3)}, is not this code's: it does not run on them."
+        said += (f" The matrix units' ridge, {number(gpu.ridge(matrix), digits=3)}, is not this code's: it does not "
+                 "run on them.")
     if matrix == "vector":
         said += f" The {gpu.name} has no matrix instruction for {dtype}: its vector units do the matrix products."
     return said

@@ -9,6 +9,7 @@ _SMALL = ("", "m", "µ", "n", "p")
 def number(value: float, unit: str = "", digits: int = 4) -> str:
     """So many digits that count, thousands parted by commas, the unit behind: 1234.567, 'MB' -> '1,235 MB'."""
     if value == 0 or 1e-3 <= abs(value) < 1e15:
+        value = float(f"{value:.{digits}g}") if abs(value) < 1000 else value
         places = 0 if value == 0 else max(0, digits - 1 - math.floor(math.log10(abs(value))))
         text = f"{value:,.{places}f}"
         text = text.rstrip("0").rstrip(".") if "." in text else text
