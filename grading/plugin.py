@@ -1,0 +1,173 @@
+"""The pytest plugin that makes nbval fit for grading, and the program that runs one notebook under it.
+
+    python grading/plugin.py NOTEBOOK LOG --cell-seconds S
+
+nbval executes the cells and checks that they ran. Mended here: a reply of status `error` fails its cell even where
+nothing was printed (UsageError), a dead kernel is noticed at once, a flood of output ends the run, and after a cell
+that ran out of time the ones that follow stand for themselves. What each cell did goes to LOG, one JSON line each when
+it starts and when it ends, by role and task, never by position. The log says only how the run went: verdicts come from
+grading/judge.py, outside.
+
+This file imports nothing of the course, so that the kernels it starts inherit no path to it.
+"""
+
+import argparse
+import json
+import os
+import queue
+import re
+import sys
+import time
+from pathlib import Path
+
+import nbval.kernel
+import nbval.plugin
+import pytest
+
+MAX_OUTPUT = 4 << 20  # characters of one run
+POLL = 0.25  # seconds between two looks at whether the kernel lives
+DRAIN = 2  # seconds that a cell's last messages may take after an interrupt
+
+
+class KernelDied(Exception):
+    """The process that ran the cells ended."""
+
+
+class Flood(Exception):
+    """The cells printed more than anyone reads."""
+
+
+class Kernel(nbval.kernel.RunningKernel):
+    """nbval's kernel, with a memory of the last reply and an eye on the process."""
+
+    reply: dict = {}
+    output = 0
+
+    def await_reply(self, msg_id, timeout=None):
+        end = time.monotonic() + (timeout or 1e9)
+        self.reply = {}
+        while True:
+            try:
+                message = self.kc.get_shell_msg(timeout=POLL)
+            except queue.Empty:
+                if not self.is_alive():
+                    raise KernelDied() from None
+                if time.monotonic() > end:
+                    raise
+                continue
+            if message["parent_header"].get("msg_id") == msg_id:
+                self.reply = message["content"]
+                return
+
+    def get_message(self, stream, timeout=None):
+        end = time.monotonic() + (timeout or 1e9)
+        while True:
+            try:
+                message = super().get_message(stream, timeout=POLL)
+                break
+            except queue.Empty:
+                if not self.is_alive():
+                    raise KernelDied() from None
+                if time.monotonic() > end:
+                    raise
+        if stream == "iopub":
+            self.output += len(str(message["content"].get("text", ""))) + len(str(message["content"].get("data", "")))
+            if self.output > MAX_OUTPUT:
+                raise Flood()
+        return message
+
+
+class Grading:
+    """The hooks. log: path of the log; ended: why nothing more can run."""
+
+    def __init__(self, log: Path):
+        self.log, self.ended = log, ""
+
+    def write(self, **record):
+        with open(self.log, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item, nextitem):
+        if isinstance(item, nbval.plugin.IPyNbCell):
+            item.parent.timed_out = False  # nbval would let the cells after a time-out count as expected failures
+            item.options.clear()  # no marker of a cell has a say
+            item.options.update(check=False, skip=False, check_exception=False)
+        return (yield)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item):
+        if not isinstance(item, nbval.plugin.IPyNbCell):
+            return (yield)
+        who = dict(item.cell.metadata.get("bytes_first", {"role": "", "task": ""}))
+        if self.ended:
+            self.write(event="end", **who, status="not_run", text=self.ended)
+            pytest.fail(self.ended, pytrace=False)
+        self.write(event="start", **who)
+        item.output_timeout = DRAIN
+        begun, kernel = time.monotonic(), item.parent.kernel
+        status, told = "ok", ""
+        try:
+            yield
+            if item.parent.timed_out:
+                status, told = "timeout", f"it took longer than {item.config.option.nbval_cell_timeout:g} s"
+            elif kernel.reply.get("status") == "error":
+                status, told = "error", plain(f"{kernel.reply.get('ename')}: {kernel.reply.get('evalue')}")
+        except KernelDied:
+            status, told = "died", "the process that ran the cell ended"
+            self.ended = "an earlier cell ended the process"
+        except Flood:
+            status, told = "flood", f"the cells printed more than {MAX_OUTPUT >> 20} MiB"
+            self.ended = "an earlier cell flooded the output"
+            kernel.stop()
+        except BaseException as error:
+            reply = kernel.reply
+            if item.parent.timed_out or not hasattr(kernel, "km"):
+                status, told = "timeout", f"it took longer than {item.config.option.nbval_cell_timeout:g} s"
+                if not hasattr(kernel, "km"):
+                    self.ended = "an earlier cell could not be interrupted"
+            elif reply.get("status") == "error":
+                status, told = "error", plain(f"{reply.get('ename')}: {reply.get('evalue')}")
+            elif isinstance(error, RuntimeError):
+                status, told, self.ended = "died", "the process that ran the cell ended", "an earlier cell ended the process"
+            else:
+                status, told = "error", plain(str(error))
+        self.write(event="end", **who, status=status, text=told[:2000], line=line_of(kernel.reply),
+                   seconds=round(time.monotonic() - begun, 3))
+        if status != "ok":
+            pytest.fail(told, pytrace=False)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session, exitstatus):
+        self.write(event="finished", exitstatus=int(exitstatus))
+
+
+def plain(text: str) -> str:
+    """Text without terminal colours."""
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def line_of(reply: dict) -> int:
+    """The last line of the cell itself that a traceback names; 0 for none."""
+    found = re.findall(r"(?:Cell In\[\d*\], line |<ipython-input-[^>]*> in [^\n]*\n?.*?-+> |input-\d+-\w+>:)(\d+)",
+                       plain("\n".join(reply.get("traceback") or [])))
+    return int(found[-1]) if found else 0
+
+
+def main(argv: list | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="plugin.py")
+    parser.add_argument("notebook", type=Path)
+    parser.add_argument("log", type=Path)
+    parser.add_argument("--cell-seconds", type=float, required=True)
+    options = parser.parse_args(argv)
+    nbval.plugin.RunningKernel = Kernel
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    folder = options.notebook.parent
+    return int(pytest.main(
+        ["-q", "-p", "no:cacheprovider", "-p", "no:terminalreporter", "-c", os.devnull, "--rootdir", str(folder),
+         "-p", "nbval.plugin", "--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", str(options.cell_seconds),
+         str(options.notebook)], plugins=[Grading(options.log)]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
