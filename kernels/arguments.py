@@ -47,4 +47,8 @@ def check_eps(eps: float):
 
 def wants_grad(*tensors: torch.Tensor) -> bool:
     """Whether autograd is recording and one of the tensors takes part."""
-    return torch.is_grad_enabled() and any(getattr(t, "requires_grad", False) for t in tensors)
+    if torch.is_grad_enabled():
+        for tensor in tensors:
+            if getattr(tensor, "requires_grad", False):
+                return True
+    return False

@@ -168,7 +168,7 @@ def layernorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, stats_ptr, dx_ptr,
 
 
 def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not x.numel():
         return y
     x = as_rows(x)
@@ -185,7 +185,7 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: flo
 
 def _backward(dy, x, weight, bias, eps):
     """(dx, dweight, dbias) for y = layernorm(x)."""
-    dx = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
     dweight, dbias = torch.zeros_like(weight), torch.zeros_like(bias)
     if not x.numel():
         return dx, dweight, dbias

@@ -54,6 +54,25 @@ def rmsnorm_narrow_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, 
 
 
 @triton.jit
+def rmsnorm_two_pass_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    y_ptr += row * cols
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in tl.range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)  # [BLOCK]
+        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=col < cols, other=0.0).to(tl.float32)
+        squares += x * x
+    scale = tl.rsqrt(tl.sum(squares) / cols + eps)
+    for start in tl.range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        mask = col < cols
+        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
+        tl.store(y_ptr + col, (x * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
 def rmsnorm_streaming_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_row_stride
@@ -203,24 +222,27 @@ def rmsnorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, scale_ptr,
     tl.store(partial_ptr + group.to(tl.int64) * cols + col, dweight, mask=mask)
 
 
-def _forward(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+_ONE_ROW = {"resident": rmsnorm_resident_kernel, "two_pass": rmsnorm_two_pass_kernel,
+            "streaming": rmsnorm_streaming_kernel}
+
+
+def _forward(x: torch.Tensor, weight: torch.Tensor, eps: float, path: str | None = None) -> torch.Tensor:
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not x.numel():
         return y
     x = as_rows(x)
     rows, cols = x.shape
-    path, config = forward_plan(cols, x.dtype)
+    path, config = forward_plan(cols, x.dtype, path)
     if path == "narrow":
         grid = (triton.cdiv(rows, config["ROWS"]), )
         rmsnorm_narrow_kernel[grid](x, weight, y, *x.stride(), rows, cols, eps, **config)
     else:
-        kernel = rmsnorm_resident_kernel if path == "resident" else rmsnorm_streaming_kernel
-        kernel[(rows, )](x, weight, y, *x.stride(), cols, eps, **config)
+        _ONE_ROW[path][(rows, )](x, weight, y, *x.stride(), cols, eps, **config)
     return y
 
 
 def _add_forward(x, residual, weight, eps):
-    y, new_residual = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
+    y, new_residual = (torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(2))
     if not x.numel():
         return y, new_residual
     x, residual = as_rows(x), as_rows(residual)
@@ -264,14 +286,14 @@ def _backward(dy, x, weight, eps, dsum=None):
 class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
-    def forward(ctx, x, weight, eps):
+    def forward(ctx, x, weight, eps, path):
         ctx.save_for_backward(x, weight)
         ctx.eps = eps
-        return _forward(x, weight, eps)
+        return _forward(x, weight, eps, path)
 
     @staticmethod
     def backward(ctx, dy):
-        return *_backward(dy, *ctx.saved_tensors, ctx.eps), None
+        return *_backward(dy, *ctx.saved_tensors, ctx.eps), None, None
 
 
 class _AddRMSNorm(torch.autograd.Function):
@@ -298,17 +320,19 @@ def _check(x, weight, eps, backward: bool):
     check_eps(eps)
 
 
-def rmsnorm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+def rmsnorm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, path: str | None = None) -> torch.Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension; differentiable in x and weight.
 
     x: [..., cols], fp16, bf16 or fp32, cols 1 to 1,048,576 (to 131,072 where a gradient is wanted), any strides; copied
-    only where its rows cannot be addressed by one stride. weight: [cols], contiguous, dtype of x or fp32. Returns a
-    contiguous tensor of x's shape and dtype; empty for empty x. Raises ValueError naming the argument.
+    only where its rows cannot be addressed by one stride. weight: [cols], dtype of x or fp32. path: which kernel runs,
+    chosen by the width unless given: 'narrow' (several rows per program), 'resident' (one row, kept), 'streaming' (read
+    twice, backwards the second time) or 'two_pass' (the same, plainly). Returns a contiguous tensor of x's shape and
+    dtype; empty for empty x. Raises ValueError naming the argument.
     """
     backward = wants_grad(x, weight)
     _check(x, weight, eps, backward)
     weight = weight.contiguous()
-    return _RMSNorm.apply(x, weight, eps) if backward else _forward(x, weight, eps)
+    return _RMSNorm.apply(x, weight, eps, path) if backward else _forward(x, weight, eps, path)
 
 
 def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor,

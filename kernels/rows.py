@@ -12,6 +12,7 @@ from instruments.backend import tl, triton
 MAX_COLS = 1 << 20  # forward
 MAX_COLS_BACKWARD = 1 << 17
 RESIDENT_BYTES = 1 << 14  # up to here the row stays in registers; wider rows are streamed twice, mostly from L1
+RESIDENT_BLOCK_LIMIT = 1 << 15  # the widest row that can stay in registers without spills
 NARROW_BLOCK = 512  # below this many columns a program takes several rows, or its threads have too little to load
 NARROW_TILE = 4096  # elements of such a program's tile
 RESIDENT_BLOCK_BACKWARD = 8192  # x, dy, weight and its gradient share the registers
@@ -49,15 +50,30 @@ def streaming_config(cols: int, dtype: torch.dtype) -> dict:
     return {"BLOCK": 32 * warps * 16 // dtype.itemsize, "num_warps": warps}
 
 
+PATHS = ("narrow", "resident", "streaming", "two_pass")
+
+
 @cache
-def forward_plan(cols: int, dtype: torch.dtype) -> tuple[str, dict]:
-    """('narrow' | 'resident' | 'streaming', tile and warps) for rows of one width."""
+def forward_plan(cols: int, dtype: torch.dtype, path: str | None = None) -> tuple[str, dict]:
+    """(path, tile and warps) for rows of one width; the path is chosen by width unless given, one of PATHS.
+
+    Raises ValueError for another path, or one whose tile would not hold the row.
+    """
     block = triton.next_power_of_2(cols)
-    if block < NARROW_BLOCK:
-        return "narrow", {"ROWS": NARROW_TILE // block, "BLOCK": block, "num_warps": 4}
-    if cols * dtype.itemsize <= RESIDENT_BYTES:
-        return "resident", resident_config(block)
-    return "streaming", streaming_config(cols, dtype)
+    if path is None:
+        path = ("narrow" if block < NARROW_BLOCK else
+                "resident" if cols * dtype.itemsize <= RESIDENT_BYTES else "streaming")
+    if path == "narrow" and block <= NARROW_TILE:
+        return path, {"ROWS": NARROW_TILE // block, "BLOCK": block, "num_warps": 4}
+    if path == "resident" and block <= RESIDENT_BLOCK_LIMIT:
+        return path, resident_config(block)
+    if path == "streaming":
+        return path, streaming_config(cols, dtype)
+    if path == "two_pass":
+        return path, {"BLOCK": 2048, "num_warps": 8}
+    widest = {"narrow": NARROW_TILE, "resident": RESIDENT_BLOCK_LIMIT}.get(path)
+    raise ValueError(f"path: got {path!r} for rows of {cols:,}, expected rows of at most {widest:,}" if widest else
+                     f"path: got {path!r}, expected None or one of {', '.join(PATHS)}")
 
 
 @cache
