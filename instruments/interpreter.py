@@ -377,6 +377,12 @@ class _Rewriter(stock.FunctionRewriter):
         return namespace[self.fn.__name__]
 
 
+def _range(*bounds, step=None, **options):
+    """`range` and `tl.range` inside a kernel: the loop variable is a tensor, as it is when compiled."""
+    numbers = [int(b) for b in bounds] + ([int(step)] if step is not None and len(bounds) == 2 else [])
+    return map(stock.interpreter_semantic.to_tensor, range(*numbers))
+
+
 _rewritten: dict = {}  # (function, its source) -> rewritten function
 
 
@@ -386,7 +392,7 @@ def _rewrite(kernel: JITFunction):
         _rewritten[fn] = _Rewriter(fn).rewrite_ast()
     rewritten = _rewritten[fn]
     rewritten.__globals__.update(fn.__globals__)  # later definitions and changed helpers are seen
-    rewritten.__globals__.update({name: getattr(stock, name) for name in _NEEDED})
+    rewritten.__globals__.update({name: getattr(stock, name) for name in _NEEDED}, range=_range)
     if fn.__closure__:
         rewritten.__globals__.update({name: cell.cell_contents
                                       for name, cell in zip(fn.__code__.co_freevars, fn.__closure__)})
@@ -448,6 +454,7 @@ class _Grid(stock.GridExecutor):
         builder.set_grid_dim(*grid)
         _running.append(launch)
         scope = stock._patch_lang(_LANGUAGE)
+        scope.set_attr(tl, "range", _range)
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn either
                 for x in range(grid[0]):

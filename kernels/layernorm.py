@@ -183,8 +183,9 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: flo
     return y
 
 
-def _backward(dy, x, weight, bias, eps):
-    """(dx, dweight, dbias) for y = layernorm(x)."""
+def layernorm_backward(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
+                       eps: float = 1e-5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """(dx, dweight, dbias) for y = layernorm(x): what autograd calls, with arguments it has already checked."""
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
     dweight, dbias = torch.zeros_like(weight), torch.zeros_like(bias)
     if not x.numel():
@@ -217,7 +218,7 @@ class _LayerNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy):
-        return *_backward(dy, *ctx.saved_tensors, ctx.eps), None
+        return *layernorm_backward(dy, *ctx.saved_tensors, ctx.eps), None
 
 
 def layernorm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:

@@ -258,8 +258,12 @@ def _add_forward(x, residual, weight, eps):
     return y, new_residual
 
 
-def _backward(dy, x, weight, eps, dsum=None):
-    """(dx, dweight) for y = rmsnorm(x); dsum, where given, is a second gradient of x, added to dx before rounding."""
+def rmsnorm_backward(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6,
+                     dsum: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+    """(dx, dweight) for y = rmsnorm(x, weight, eps): what autograd calls, with arguments it has already checked.
+
+    dy: gradient of y, shape and dtype of x. dsum: a second gradient of x, added to dx before it is rounded.
+    """
     dx, dweight = torch.empty(x.shape, dtype=x.dtype, device=x.device), torch.zeros_like(weight)
     if not x.numel():
         return dx, dweight
@@ -293,7 +297,7 @@ class _RMSNorm(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dy):
-        return *_backward(dy, *ctx.saved_tensors, ctx.eps), None, None
+        return *rmsnorm_backward(dy, *ctx.saved_tensors, ctx.eps), None, None
 
 
 class _AddRMSNorm(torch.autograd.Function):
@@ -308,7 +312,7 @@ class _AddRMSNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dy, dnew_residual):
         new_residual, weight = ctx.saved_tensors
-        dsum, dweight = _backward(dy, new_residual, weight, ctx.eps, dnew_residual)
+        dsum, dweight = rmsnorm_backward(dy, new_residual, weight, ctx.eps, dnew_residual)
         return dsum, dsum, dweight, None
 
 

@@ -1,0 +1,46 @@
+"""Every kernel once on ragged shapes, to run under NVIDIA's memory checker on a GPU machine:
+
+    compute-sanitizer --tool memcheck --error-exitcode 1 python bench/sanitize.py
+
+Tensors lie in one allocation each (PyTorch's caching is switched off), so that a byte past the end is noticed.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+import torch
+
+from kernels.copy import copy
+from kernels.layernorm import layernorm
+from kernels.rmsnorm import add_rmsnorm, rmsnorm
+
+SHAPES = ((1, 1), (3, 5), (7, 127), (33, 129), (5, 1000), (3, 4097), (2, 8191), (3, 8193), (2, 16385), (3, 33333), (2, 65537))
+
+
+def main() -> int:
+    if not torch.cuda.is_available():
+        print("bench/sanitize.py: this machine has no GPU", file=sys.stderr)
+        return 2
+    for dtype in (torch.bfloat16, torch.float32):
+        for shape in SHAPES:
+            x, residual = (torch.randn(*shape, device="cuda").to(dtype).requires_grad_() for _ in range(2))
+            weight, bias = (torch.randn(shape[1], device="cuda").to(dtype).requires_grad_() for _ in range(2))
+            copy(x.detach())
+            rmsnorm(x, weight).sum().backward()
+            sum(t.sum() for t in add_rmsnorm(x, residual, weight)).backward()
+            layernorm(x, weight, bias).sum().backward()
+            with torch.no_grad():
+                for path in ("two_pass", "streaming"):
+                    rmsnorm(x, weight, path=path)
+                rmsnorm(x.detach().t().contiguous().t(), weight)
+            torch.cuda.synchronize()
+    print(f"every kernel ran on {len(SHAPES)} ragged shapes in two dtypes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
