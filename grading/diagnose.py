@@ -49,6 +49,12 @@ ADVICE = {
 }
 
 
+#: What 16-bit rounding changes in a row's scale at most; a larger change has another cause.
+SIXTEEN_BIT_ROUNDING = 2e-2
+
+FEW = 8  # columns below which any row looks like a multiple of the right one
+
+
 @dataclass
 class Finding:
     """One fault. text: the fault in words. advice: what to do. case: the case's name. place: numbers for the page."""
@@ -145,9 +151,18 @@ def case_findings(task: Task, index: int, arguments: dict, record: dict, returne
                                  f"{record['operations']['elements']:,} elements at once, and one tile has {most:,}"))
     for finding in found:
         finding.case = finding.case or case.name
-        if finding.kind in ("wrong", "nan", "exception") and case.hint:
-            finding.advice = case.hint
     return found
+
+
+def most_telling(task: Task, found: list) -> Finding:
+    """The finding to show, out of [(case index, Finding)] of a whole task."""
+    big = any(f.kind == "row_scale" and abs(f.place.get("factor", 1) - 1) > SIXTEEN_BIT_ROUNDING for _, f in found)
+    kept = [(i, f) for i, f in found if not (big and f.kind == "sixteen_bit")] or found  # rounding is never that large
+    index, finding = min(kept, key=lambda pair: (pair[1].rank, pair[0]))
+    case = task.cases[index]
+    if case.hint and {i for i, _ in found} == {index} and finding.kind not in ("suspect", "bytes", "no_kernel"):
+        finding.advice = case.hint
+    return finding
 
 
 def of(oracle, function: str):
@@ -223,9 +238,33 @@ def _stored(expected: list, record: dict):
         position += not e.argument
         if not isinstance(e.values, np.ndarray) or not e.values.size:
             continue
-        stored = [t for t in record["meter"]["tensors"] if t["role"] == role and t["unique_written"]]
-        if not stored:
+        launched = [t for t in record["meter"]["tensors"] if t["role"] == role]
+        if not launched:
             yield Finding("not_by_kernel", f"no kernel stored {e.name}")
+            continue
+        t = max(launched, key=lambda t: t["unique_written"])
+        if t["unique_written"] and not t["unwritten"]:
+            continue
+        if not t["unique_written"]:
+            yield Finding("unwritten", f"no program stores anything to {e.name}",
+                          "Pass it to the kernel and store every element of it.")
+            continue
+        yield _holes(e, t)
+
+
+def _holes(e: Expected, t: dict) -> Finding:
+    """Elements that no program wrote: columns, rows, or scattered."""
+    shape, first, count = t["shape"], t["first_unwritten"], t["unwritten"]
+    if len(shape) == 2 and first[0] == 0 and first[1] > 0 and count == shape[0] * (shape[1] - first[1]):
+        text = f"columns from {first[1]:,} on of {e.name} are never written, and a row has {shape[1]:,}"
+        if first[1] & (first[1] - 1) == 0:
+            return Finding("unwritten", f"{text}: the tiles cover {first[1]:,} columns")
+        return Finding("unwritten", text, "The mask of the store, or the range of its loop, ends too early: columns < cols.")
+    if len(shape) == 2 and first[1] == 0 and count == (shape[0] - first[0]) * shape[1]:
+        return Finding("unwritten", f"rows from {first[0]} on of {e.name} are never written, and there are {shape[0]}",
+                       "Launch a program for every row, or loop over rows until all are done.")
+    return Finding("unwritten", f"{count:,} of {int(np.prod(shape)):,} elements of {e.name} are never written, the first "
+                   f"at {first}", ADVICE["unwritten"])
 
 
 def _changed(task: Task, function: str, arguments: dict, after: dict):
@@ -242,6 +281,9 @@ def _changed(task: Task, function: str, arguments: dict, after: dict):
 
 def _values(task: Task, function: str, arguments: dict, expected: list, returned: list, after: dict):
     wanted = [e for e in expected if not e.argument]
+    if len(returned) == 1 and returned[0].values is None and not returned[0].other:
+        yield Finding("count", f"{function} returned None", "Does its last line say `return`?")
+        return
     if len(returned) != len(wanted):
         names = ", ".join(e.name for e in wanted)
         yield Finding("count", f"{function} returned {len(returned)} value{'s' * (len(returned) != 1)}, expected "
@@ -300,14 +342,13 @@ def _article(word: str) -> str:
 def _suspect(task: Task, function: str, arguments: dict, pairs: list, wrong: set):
     """The first suspect whose results are the learner's, wherever those are wrong."""
     for suspect in task.suspects:
-        oracle = of(suspect.oracle, function) if not isinstance(suspect.oracle, dict) or function in suspect.oracle else None
+        oracle = suspect.oracle.get(function) if isinstance(suspect.oracle, dict) else suspect.oracle
         with np.errstate(all="ignore"):
-            guesses = oracle(**plain(arguments)) if oracle else []
-        by_name = {g.name: g for g in guesses}
-        if not guesses or not wrong <= set(by_name):
-            continue
-        if all(_explains(got, e, by_name[e.name]) for got, e in pairs if e.name in wrong):
-            return Finding("suspect", suspect.name, suspect.hint)
+            guesses = list(oracle(**plain(arguments))) if oracle else []
+        for guess in guesses:
+            by_name = {g.name: g for g in guess}
+            if wrong <= set(by_name) and all(_explains(got, e, by_name[e.name]) for got, e in pairs if e.name in wrong):
+                return Finding("suspect", suspect.name, suspect.hint)
     return None
 
 
@@ -352,19 +393,19 @@ def _shape_of_failure(got: Got, e: Expected) -> Finding:
     if not table.any() and right.any():
         return Finding("overflow", f"{e.name} is zero everywhere: a sum of squares that overflowed to infinity does that",
                        place=place)
-    scale = _row_factors(table, right, most)
-    if scale is not None:
-        return _scaled(scale, e, table, right, errors, most, place)
-    if e.dtype == "fp32" and errors.max() < 2e-2:
+    if e.dtype == "fp32" and errors.max() < SIXTEEN_BIT_ROUNDING:
         for sixteen in ("bf16", "fp16"):
             if np.array_equal(rounded(table, sixteen), table):
                 return Finding("rounded_output", f"every value of {e.name} is a {sixteen} number: {seen}", place=place)
+    factors = _row_factors(table, right, most) if table.shape[1] >= FEW or values.ndim == 1 else None
+    if factors is not None:
+        return _scaled(factors, e, table.shape[1], most, place)
     start = int(np.argmax(columns))
     if wide and start > 0 and columns[start:].mean() > 0.5 and rows.mean() > 0.5:
         return Finding("tail", f"only columns from {start} on are wrong: {seen}", place=place)
     if wide and rows.sum() < len(rows) and element[rows].mean() > 0.5:
         listed = ", ".join(str(int(r)) for r in np.flatnonzero(rows)[:5])
-        return Finding("some_rows", f"only rows {listed}{'...' * (rows.sum() > 5)} are wrong: {seen}", place=place)
+        return Finding("some_rows", f"only rows {listed}{'...' * int(rows.sum() > 5)} are wrong: {seen}", place=place)
     return Finding("wrong", seen, place=place)
 
 
@@ -386,20 +427,19 @@ def _row_factors(table: np.ndarray, right: np.ndarray, most: float):
     return factors[usable]
 
 
-def _scaled(factors: np.ndarray, e: Expected, table, right, errors, most: float, place: dict) -> Finding:
-    off = np.abs(factors - 1).max()
+def _scaled(factors: np.ndarray, e: Expected, cols: int, most: float, place: dict) -> Finding:
     low, high = float(factors.min()), float(factors.max())
-    span = f"{low:.6g}" if high - low < 5 * most * high else f"{low:.6g} to {high:.6g}"
-    seen = f"each row of {e.name} is off by a factor ({span})"
-    cols = place.get("cols") or (table.shape[1] if table.shape[1] > 1 else 0)
-    if cols and high - low < 5 * most * high:
+    far = low if abs(low - 1) > abs(high - 1) else high
+    place["factor"] = far
+    constant = high - low < 5 * most * high
+    seen = f"each row of {e.name} is off by a factor ({low:.6g}{'' if constant else f' to {high:.6g}'})"
+    if constant and cols > 1 and e.dtype == "fp32":
         for width in {2**k for k in range(1, 21)} - {cols}:
-            for power in (0.5, -0.5):  # the statistic, or its inverse
-                if abs(high / (width / cols)**power - 1) < 3 * most:
-                    return Finding("divisor", f"{seen}: the square root of {width}/{cols}", place=place)
-    if off < 2e-2 and e.dtype == "fp32":
+            if abs(high / (width / cols)**0.5 - 1) < 3 * most:
+                return Finding("divisor", f"{seen}: the square root of {width}/{cols}", place=place)
+    if abs(far - 1) < SIXTEEN_BIT_ROUNDING and e.dtype == "fp32":
         return Finding("sixteen_bit", f"{seen}: the size of 16-bit rounding, in a result that is fp32", place=place)
-    if low > 1.02 and high - low > 5 * most * high:
+    if low > 1 + most and far > 1 + SIXTEEN_BIT_ROUNDING:
         return Finding("row_scale", f"{seen}: the sum of squares comes out too small", place=place,
                        advice="Part of the row was left out of the sum, or a 16-bit running sum stopped growing: loop over "
                        "every column and accumulate in fp32.")

@@ -93,7 +93,7 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
             for finding in found:
                 finding.text = f"right in the interpreter and wrong on the GPU, {finding.text}"
             compiled += not found
-        findings += [(finding.rank, index, finding) for finding in found]
+        findings += [(index, finding) for finding in found]
     missing = stopped or (not result or not result["finished"])
     if missing and not findings:
         at = f"after {len(cases)} of {len(task.cases)} cases" if cases else "before its first case ended"
@@ -101,10 +101,10 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
                           "Look for a loop without end, or for a call that ends the process.")
         return simple(task, "failed", finding.hint(task), finding.kind)
     if findings:
-        finding = min(findings, key=lambda f: f[:2])[2]
+        finding = diagnose.most_telling(task, findings)
         verdict = simple(task, "failed", finding.hint(task), finding.kind)
         verdict.place = finding.place
-        wrong = {index for _, index, _ in findings}
+        wrong = {index for index, _ in findings}
         verdict.unproved = [f"{len(wrong)} of {len(task.cases)} cases failed"]
         return verdict
     verdict = Verdict(task.id, task.title, "passed", task.points, 0, task.max_points)

@@ -58,7 +58,10 @@ class Case:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A plausible mistake: oracle(**arguments) gives what it would return; a match picks `hint`."""
+    """A plausible mistake: oracle(**arguments) gives a list of what it may return; where one matches, `hint` is given.
+
+    Each guess is a list of Expected; results that it leaves out have to be right.
+    """
 
     name: str
     oracle: Callable

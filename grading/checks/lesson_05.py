@@ -31,46 +31,93 @@ def norm_and_scale(x, weight, eps, **_):
     return _both(gemma(x, weight, scale), scale)
 
 
-def _mistaken_scales(x, eps):
-    """(what was done, the scale that it gives, advice)."""
-    mean = (x * x).mean(axis=1)
-    yield ("the sum of squares was not divided by the number of columns", 1 / np.sqrt((x * x).sum(axis=1) + eps),
-           "The scale needs the mean of the squares: divide the sum by cols.")
-    yield "eps was left out", 1 / np.sqrt(mean), "Add eps to the mean of the squares before the root."
-    yield ("eps was added after the root", 1 / (np.sqrt(mean) + eps),
-           "eps belongs under the root: 1 / sqrt(mean + eps).")
-    yield ("eps was added to the sum before the division", 1 / np.sqrt(((x * x).sum(axis=1) + eps) / x.shape[1]),
-           "Divide first, then add eps: mean + eps.")
-    yield "the root is missing", 1 / (mean + eps), "The scale is 1 / sqrt(mean + eps): use tl.rsqrt."
-    yield "the scale is the root itself, not one over it", np.sqrt(mean + eps), "Use tl.rsqrt, or divide by the root."
-    centred = x - x.mean(axis=1, keepdims=True)
-    yield ("the mean of the row was subtracted in the statistic", 1 / np.sqrt((centred**2).mean(axis=1) + eps),
-           "RMSNorm does not subtract a mean: that is LayerNorm.")
-    yield ("the mean was taken over all rows together", np.full(len(x), 1 / np.sqrt((x * x).mean() + eps)),
-           "Each row has a scale of its own: one program per row, one sum per row.")
+def _mean(x):
+    return (x * x).mean(axis=1)
 
 
-MISTAKES = 8  # how many _mistaken_scales gives
+def _part(columns):
+    """The scale of a sum that covers only some columns; columns(cols, tile) -> slice, or None where it covers all."""
+
+    def scales(x, eps):
+        cols = x.shape[1]
+        for tile in (64, 128, 256, 512, 1024, 2048, 4096):
+            part = columns(cols, tile)
+            if part is not None:
+                yield 1 / np.sqrt((x[:, part]**2).sum(axis=1) / cols + eps)
+
+    return scales
+
+
+def _one(scale):
+    return lambda x, eps: iter([scale(x, eps)])
+
+
+def _padding(x):
+    """How many lanes of the smallest tile that spans a row lie beyond it."""
+    return (1 << (x.shape[1] - 1).bit_length()) - x.shape[1]
+
+
+def _centred(x):
+    return x - x.mean(axis=1, keepdims=True)
+
+
+#: What was done wrong: (the scales it may give, advice).
+MISTAKEN_SCALES = {
+    "the sum of squares was not divided by the number of columns":
+        (_one(lambda x, eps: 1 / np.sqrt((x * x).sum(axis=1) + eps)),
+         "The scale needs the mean of the squares: divide the sum by cols."),
+    "eps was left out": (_one(lambda x, eps: 1 / np.sqrt(_mean(x))), "Add eps to the mean of the squares, under the root."),
+    "eps was added after the root":
+        (_one(lambda x, eps: 1 / (np.sqrt(_mean(x)) + eps)), "eps belongs under the root: 1 / sqrt(mean + eps)."),
+    "eps was added to the sum before the division":
+        (_one(lambda x, eps: 1 / np.sqrt(((x * x).sum(axis=1) + eps) / x.shape[1])), "Divide first, then add eps."),
+    "the root is missing": (_one(lambda x, eps: 1 / (_mean(x) + eps)), "The scale is 1 / sqrt(mean + eps): use tl.rsqrt."),
+    "the scale is the root itself, not one over it":
+        (_one(lambda x, eps: np.sqrt(_mean(x) + eps)), "Use tl.rsqrt, or divide by the root."),
+    "the mean of the row was subtracted in the statistic":
+        (_one(lambda x, eps: scale_of(_centred(x), eps)), "RMSNorm does not subtract a mean: that is LayerNorm."),
+    "the mean was taken over all rows together":
+        (_one(lambda x, eps: np.full(len(x), 1 / np.sqrt((x * x).mean() + eps))),
+         "Each row has a scale of its own: one sum per row."),
+    "the lanes beyond the row counted as 1 in the sum":
+        (_one(lambda x, eps: 1 / np.sqrt(((x * x).sum(axis=1) + _padding(x)) / x.shape[1] + eps)),
+         "Load masked lanes as the neutral element of a sum: other=0.0."),
+    "only the first tile went into the sum":
+        (_part(lambda cols, tile: slice(0, tile) if tile < cols else None), "Add up every tile of the row before the root."),
+    "only the last tile went into the sum":
+        (_part(lambda cols, tile: slice((cols - 1) // tile * tile, cols) if tile < cols else None),
+         "Accumulate with +=, from zero, over all tiles."),
+    "the columns after the last full tile are missing from the sum":
+        (_part(lambda cols, tile: slice(0, cols // tile * tile) if cols % tile and tile < cols else None),
+         "The number of tiles is rounded up: range(0, cols, BLOCK), with a mask in the last one."),
+    "the last column is missing from the sum":
+        (_one(lambda x, eps: 1 / np.sqrt((x[:, :-1]**2).sum(axis=1) / x.shape[1] + eps)),
+         "The mask is columns < cols, not less."),
+}
 
 
 def _suspects(finish):
-    """Suspects for a task whose outputs are `finish(x, weight, scale, gain, **arguments)`, gain being 1 + weight."""
-    rng = np.random.default_rng(0)
-    named = [(name, hint) for name, _, hint in _mistaken_scales(rng.normal(size=(2, 3)), 1e-6)]
+    """Suspects for a task whose outputs are `finish(x, scale, gain, **arguments)`, gain being 1 + weight."""
 
-    def with_scale(number):
-        return lambda x, weight, eps, **rest: finish(x, list(_mistaken_scales(x, eps))[number][1], 1 + weight, **rest)
+    def scaled(scales):
 
-    suspects = [
+        def oracle(x, weight, eps, **rest):
+            return [finish(x, scale, 1 + weight, **rest) for scale in scales(x, eps)]
+
+        return oracle
+
+    return (
         Suspect("the weight was applied as weight, not as 1 + weight",
-                lambda x, weight, eps, **rest: finish(x, scale_of(x, eps), weight, **rest),
+                lambda x, weight, eps, **rest: [finish(x, scale_of(x, eps), weight, **rest)],
                 "Here the weight is stored as the difference from one: multiply by (1 + weight)."),
         Suspect("the weight was not applied",
-                lambda x, weight, eps, **rest: finish(x, scale_of(x, eps), np.ones_like(weight), **rest),
+                lambda x, weight, eps, **rest: [finish(x, scale_of(x, eps), np.ones_like(weight), **rest)],
                 "Multiply each column by (1 + weight)."),
-    ]
-    suspects += [Suspect(name, with_scale(i), hint) for i, (name, hint) in enumerate(named)]
-    return tuple(suspects)
+        Suspect("the mean of the row was subtracted",
+                lambda x, weight, eps, **rest: [finish(_centred(x), scale_of(_centred(x), eps), 1 + weight, **rest)],
+                "RMSNorm does not subtract a mean: that is LayerNorm."),
+        *(Suspect(name, scaled(scales), hint) for name, (scales, hint) in MISTAKEN_SCALES.items()),
+    )
 
 
 def _finish_both(x, scale, gain, **_):
@@ -78,7 +125,7 @@ def _finish_both(x, scale, gain, **_):
 
 
 INVERTED = Suspect("the root mean square was returned where the scale belongs",
-                   lambda x, weight, eps, **_: [Expected("scale", 1 / scale_of(x, eps), "fp32")],
+                   lambda x, weight, eps, **_: [[Expected("scale", 1 / scale_of(x, eps), "fp32")]],
                    "Store the factor that x is multiplied by: 1 / sqrt(mean + eps).")
 
 
@@ -161,12 +208,18 @@ def _count(function, passes=0, weights=None, per_row=None, itemsize_of_row=None,
 
 
 def _every(**change):
-    return {function: _count(function, **change) for function in PASSES}
+    """A suspect's guesses for all three functions."""
+    return {function: _guess(function, **change) for function in PASSES}
+
+
+def _guess(function, **change):
+    oracle = _count(function, **change)
+    return lambda **sizes: [oracle(**sizes)]
 
 
 COUNT = Task(
     id="05.1", title="Count the bytes of three variants", points=3, functions=tuple(PASSES),
-    oracle=_every(),
+    oracle={function: _count(function) for function in PASSES},
     cases=tuple(Case(f"{function}, sizes {turn}", _sizes, function) for function in PASSES for turn in (1, 2)),
     suspects=(
         Suspect("the weight was counted once per row", _every(weights=lambda rows, cols: rows * cols),
@@ -179,14 +232,14 @@ COUNT = Task(
                 "They are fp32 whatever x is: 4 bytes each."),
         Suspect("elements were counted, not bytes", _every(elements=True), "Multiply by the bytes of an element."),
         Suspect("x was counted once, and the variant reads it twice",
-                {f: _count(f, passes=-1) for f in ("eager_bytes", "two_pass_bytes")},
+                {f: _guess(f, passes=-1) for f in ("eager_bytes", "two_pass_bytes")},
                 "Go through the steps and note for each what it reads: x comes up twice."),
         Suspect("one pass over the matrix too many was counted", _every(passes=1),
                 "x * x reads x once, and a fused kernel writes only y."),
-        Suspect("several intermediate results were left out", {"eager_bytes": _count("eager_bytes", passes=-4)},
+        Suspect("several intermediate results were left out", {"eager_bytes": _guess("eager_bytes", passes=-4)},
                 "Each PyTorch operation reads its inputs from memory and writes its result back to memory."),
         Suspect("x was counted twice, and the resident kernel reads it once",
-                {"resident_bytes": _count("resident_bytes", passes=1)},
+                {"resident_bytes": _guess("resident_bytes", passes=1)},
                 "The row stays in registers between the sum and the output."),
     ),
     hints={"wrong": "List each step with what it reads and what it writes, then add up."},
@@ -310,16 +363,33 @@ STREAMING = Task(
 # ---------------------------------------------------------------- 05.5 residual add and norm
 
 
-def _finish_added(x, residual, weight, eps, _dtype, total=None, scale=None, normed=None):
-    total = x + residual if total is None else total
-    normed = total if normed is None else normed
-    scale = scale_of(normed, eps) if scale is None else scale
-    return [Expected("y", gemma(normed, weight, scale), _dtype.name), Expected("residual", total, "fp32", "residual")]
+def _finish_normed(total, scale, gain, _dtype, stored):
+    return [Expected("y", total * scale[:, None] * gain, _dtype.name), Expected("residual", stored, "fp32", "residual")]
 
 
 def add_norm(x, residual, weight, eps, _dtype):
     """What 05.5 returns, and what it leaves in residual."""
-    return _finish_added(x, rounded(residual, "fp32"), weight, eps, _dtype, total=rounded(x + residual, "fp32"))
+    total = rounded(x + residual, "fp32")
+    return _finish_normed(total, scale_of(total, eps), 1 + weight, _dtype, total)
+
+
+def _of_the_sum(oracle):
+    """A suspect of the plain norm, applied to the sum."""
+    return lambda x, residual, weight, eps, _dtype: oracle(x + residual, weight, eps, _dtype=_dtype, stored=x + residual)
+
+
+def _added_suspect(name, sums, hint):
+    """sums(x, residual) -> (what was stored, what was normed)."""
+
+    def oracle(x, residual, weight, eps, _dtype):
+        stored, normed = sums(x, residual)
+        return [_finish_normed(normed, scale_of(normed, eps), 1 + weight, _dtype, stored)]
+
+    return Suspect(name, oracle, hint)
+
+
+def _sixteen(values):
+    return rounded(values, "bf16")
 
 
 def _added(rows, cols, dtype, residual=1.0, eps=1e-6, cancel=False, std=1.0):
@@ -340,16 +410,6 @@ def _added_bytes(x, residual, weight, eps, _dtype):
     return {"x": x.nbytes, "residual": 2 * rows * cols * 4, "weight": rows * cols * 4, "returned 0": x.nbytes}
 
 
-def _added_mistake(number):
-    def oracle(x, residual, weight, eps, _dtype):
-        total = x + residual
-        return _finish_added(x, residual, weight, eps, _dtype, scale=list(_mistaken_scales(total, eps))[number][1])
-
-    return oracle
-
-
-_NAMED = [(name, hint) for name, _, hint in _mistaken_scales(np.ones((2, 3)), 1e-6)]
-
 ADDED = Task(
     id="05.5", title="Residual add and norm at minimum traffic", points=5, functions=("add_gemma_norm", ), kernel=True,
     oracle=add_norm,
@@ -365,31 +425,20 @@ ADDED = Task(
         Case("1 x 32768 fp32, the widest row", _added(1, 32768, "fp32")),
     ),
     suspects=(
-        Suspect("the residual was not updated",
-                lambda x, residual, weight, eps, _dtype: _finish_added(x, residual, weight, eps, _dtype, total=residual,
-                                                                      normed=x + residual),
-                "Store the sum back into residual, in place."),
-        Suspect("x alone was normed, not the sum",
-                lambda x, residual, weight, eps, _dtype: _finish_added(x, residual, weight, eps, _dtype, normed=x),
-                "The norm takes residual + x."),
-        Suspect("the residual from before the addition was normed",
-                lambda x, residual, weight, eps, _dtype: _finish_added(x, residual, weight, eps, _dtype, normed=residual),
-                "The norm takes residual + x."),
-        Suspect("the sum was rounded to the dtype of x",
-                lambda x, residual, weight, eps, _dtype: _finish_added(
-                    x, residual, weight, eps, _dtype, total=rounded(x + residual, _dtype.name)),
-                "The residual stream stays fp32: convert x to fp32, add, store the fp32 sum."),
-        Suspect("the result was written over the residual",
-                lambda x, residual, weight, eps, _dtype: [
-                    Expected("residual", gemma(x + residual, weight, scale_of(x + residual, eps)), "fp32", "residual")],
+        _added_suspect("the residual was not updated", lambda x, residual: (residual, x + residual),
+                       "Store the sum back into residual, in place."),
+        _added_suspect("x alone was normed, not the sum", lambda x, residual: (x + residual, x),
+                       "The norm takes residual + x."),
+        _added_suspect("the residual from before the addition was normed", lambda x, residual: (x + residual, residual),
+                       "The norm takes residual + x."),
+        _added_suspect("the sum was rounded to 16 bits", lambda x, residual: (_sixteen(x + residual), ) * 2,
+                       "The residual stream stays fp32: convert x to fp32, add, store the fp32 sum."),
+        _added_suspect("x was subtracted", lambda x, residual: (residual - x, ) * 2, "The norm takes residual + x."),
+        Suspect("the normed rows were written over the residual",
+                lambda x, residual, weight, eps, _dtype: [[
+                    Expected("residual", gemma(x + residual, weight, scale_of(x + residual, eps)), "fp32", "residual")]],
                 "residual gets the sum; y, a tensor of its own, gets the normed sum."),
-        Suspect("the weight was applied as weight, not as 1 + weight",
-                lambda x, residual, weight, eps, _dtype: _finish_added(x, residual, weight - 1, eps, _dtype),
-                "Here the weight is stored as the difference from one: multiply by (1 + weight)."),
-        Suspect("the weight was not applied",
-                lambda x, residual, weight, eps, _dtype: _finish_added(x, residual, 0 * weight, eps, _dtype),
-                "Multiply each column by (1 + weight)."),
-        *(Suspect(name, _added_mistake(i), hint) for i, (name, hint) in enumerate(_NAMED)),
+        *(Suspect(s.name, _of_the_sum(s.oracle), s.hint) for s in _suspects(_finish_normed)),
     ),
     minimum_bytes=_added_bytes,
     hints={
