@@ -1,6 +1,6 @@
 """The fusion panel: what RMSNorm moves, and how long that takes, op by op, in two passes and in one."""
 
-from instruments.gpus import DTYPES, GPUS
+from instruments.gpus import DTYPES, GPUS, MIB
 from instruments.traffic import LAUNCH_SECONDS, Traffic
 from kernels.rmsnorm import rmsnorm_ops, rmsnorm_traffic
 from widgets.panel import BLUE, GREEN, ORANGE, SKY, Checks, Panel, Powers, canvas, menu, whole
@@ -115,10 +115,10 @@ def _sentence(rows, cols, dtype, gpu, work, bound, started) -> str:
         said += "The launch saved is" if launches == 1 else f"The {launches} launches saved are"
         said += f" worth {time(worth)}"
         said += ", more than the bytes. " if worth > saved else ", less than the bytes. "
+    l2 = f"{gpu.name}'s {gpu.l2 / MIB:.0f} MiB L2"
     if one.bytes <= gpu.l2:
-        said += (f"All of it fits in the {gpu.name}'s {size(gpu.l2)} L2: a warm loop runs from there, and a second "
-                 "reading hardly reaches DRAM.")
+        said += (f"All {size(one.bytes)} fit in the {l2}: a warm loop runs from there, and a second reading hardly "
+                 "reaches DRAM.")
     else:
-        said += (f"That is more than the {gpu.name}'s {size(gpu.l2)} L2 holds, so DRAM moves it; of a second reading, "
-                 "L2 serves a part.")
+        said += f"The {size(one.bytes)} do not fit in the {l2}, so DRAM moves them; of a second reading, L2 serves a part."
     return said
