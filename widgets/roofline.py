@@ -23,7 +23,7 @@ PRESETS = {
     "GEMM": (lambda n, dtype: op_traffic("gemm", m=n, n=n, k=n, dtype=dtype), True, "h", RED),
 }
 
-X, Y = (0.05, 3e4), (1e10, 6e15)  # FLOP/B, FLOP/s
+X, Y = (0.05, 3e4), (3e9, 6e15)  # FLOP/B, FLOP/s
 
 
 def _matrix_unit(gpu, dtype: str) -> str:
@@ -134,11 +134,12 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
         note.set_text("" if not measured else f"no measurements are recorded for the {gpu}" if not recorded else
                       f"measured: × the course's kernels, dashed: copy and matmul\n{provenance(gpu.lower())}")
         said = _sentence(look_at, work[look_at], device, units[look_at], matrix, n, dtype)
-        if cases:
+        large = [case for case in cases if case["bytes"] > device.l2]
+        if large:
             shares = [100 * Traffic({"all": case["bytes"]}, {}, case["flops"]).roofline_seconds(device)
-                      / (case["impl"]["bytes-first"]["graph_us"] * 1e-6) for case in cases]
+                      / (case["impl"]["bytes-first"]["graph_us"] * 1e-6) for case in large]
             span = " to ".join(dict.fromkeys(number(share, digits=2) for share in (min(shares), max(shares))))
-            said += f" Measured there: the course's kernels reach {span}% of their roof."
+            said += f" Measured there: kernels that move more than L2 holds reach {span}% of their roof."
         return said
 
     return Panel("Roofline", figure, {
