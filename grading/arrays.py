@@ -20,9 +20,10 @@ def encode(values, dtype: str) -> np.ndarray:
     if dtype != "bf16":
         with np.errstate(over="ignore"):
             return np.asarray(values).astype(STORAGE[dtype])
-    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    single = np.asarray(values, dtype=np.float32, order="C")
+    bits = single.view(np.uint32)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
-    return np.where(np.isnan(np.asarray(values, dtype=np.float32)), np.uint16(0x7FC0), rounded)
+    return np.where(np.isnan(single), np.uint16(0x7FC0), rounded)
 
 
 def decode(stored: np.ndarray, dtype: str) -> np.ndarray:

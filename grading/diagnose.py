@@ -15,7 +15,7 @@ from grading.tolerances import limit
 #: kinds, the most telling first
 KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds", "unwritten", "exception", "count",
          "type", "dtype", "shape", "suspect", "overflow", "nan", "divisor", "sixteen_bit", "rounded_output", "row_scale",
-         "tail", "some_rows", "wrong", "not_by_kernel", "input_changed", "verdict", "tile_too_wide", "whole_tensor",
+         "tail", "some_rows", "wrong", "not_by_kernel", "torch_work", "input_changed", "verdict", "tile_too_wide", "whole_tensor",
          "bytes", "slow")
 
 ADVICE = {
@@ -41,6 +41,7 @@ ADVICE = {
     "some_rows": "Whole rows are wrong and others right: look at how the row's address is formed (program id, row stride).",
     "wrong": "Compare with the formula step by step on a small input.",
     "not_by_kernel": "A torch operation produced it: let the kernel store the final values.",
+    "torch_work": "Allocate with torch.empty and let the kernel do the rest: what torch does is memory traffic too.",
     "input_changed": "Write into tensors of your own; the caller still needs its inputs.",
     "tile_too_wide": "Loop over tiles of a fixed width instead of making the tile as wide as the row.",
     "whole_tensor": "Work on one slice of columns at a time.",
@@ -99,8 +100,8 @@ def row_errors(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         size = np.linalg.norm(right, axis=1)
         distance = np.linalg.norm(rows - right, axis=1)
-        error = np.where(size > 0, distance / np.where(size > 0, size, 1), np.where(distance > 0, np.inf, 0))
-    return np.where(np.isnan(error), np.inf, error)
+        error = np.where(size > 0, distance / np.where(size > 0, size, 1), np.where(distance == 0, 0, np.inf))
+    return np.where(np.isnan(error), np.inf, error)  # whatever is NaN is wrong
 
 
 def allowed(reference: np.ndarray, dtype: str) -> float:
@@ -144,11 +145,7 @@ def case_findings(task: Task, index: int, arguments: dict, record: dict, returne
             if task.kernel and record["meter"] and not any(f.kind == "no_kernel" for f in found):
                 found += _stored(expected, record)
         found += _changed(task, function, arguments, after)
-    if task.tile_elements and record["operations"]:
-        most = task.tile_elements(**plain(arguments))
-        if record["operations"]["elements"] > most:
-            found.append(Finding("whole_tensor", f"`{record['operations']['operation']}` worked on "
-                                 f"{record['operations']['elements']:,} elements at once, and one tile has {most:,}"))
+    found += _operations(task, arguments, record)
     for finding in found:
         finding.case = finding.case or case.name
     return found
@@ -267,6 +264,23 @@ def _holes(e: Expected, t: dict) -> Finding:
                    f"at {first}", ADVICE["unwritten"])
 
 
+def _operations(task: Task, arguments: dict, record: dict):
+    """What torch itself did: more than a tile at once, or, beside a kernel, more than a vector's worth."""
+    done = record["operations"]
+    if not done:
+        return
+    if task.tile_elements:
+        most = task.tile_elements(**plain(arguments))
+        if done["elements"] > most:
+            yield Finding("whole_tensor", f"`{done['operation']}` worked on {done['elements']:,} elements at once, and one "
+                          f"tile has {most:,}")
+    elif task.kernel:
+        most = max((t.shape[0] for t in arguments.values() if isinstance(t, Tensor) and t.shape), default=0)
+        if done["elements"] > most:
+            yield Finding("torch_work", f"torch's `{done['operation']}` worked on {done['elements']:,} elements outside the "
+                          "kernel")
+
+
 def _changed(task: Task, function: str, arguments: dict, after: dict):
     in_place = set()
     if not task.verdict:
@@ -309,7 +323,8 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
     wrong.sort(key=lambda pair: not isinstance(pair[1].values, np.ndarray) or pair[1].values.ndim < 2)
     got, e = wrong[0]
     if not isinstance(e.values, np.ndarray):
-        yield Finding("wrong", f"{e.name} is {got.values!r}, expected {e.values!r}")
+        call = ", ".join(f"{name}={value}" for name, value in arguments.items() if isinstance(value, (int, float, str)))
+        yield Finding("wrong", f"{function}({call}) gives {got.values!r}, expected {e.values!r}")
         return
     yield _shape_of_failure(got, e)
     # what the first result hides (a row scaled by 0 is no longer a scale), another may tell

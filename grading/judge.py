@@ -94,7 +94,7 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
                 finding.text = f"right in the interpreter and wrong on the GPU, {finding.text}"
             compiled += not found
         findings += [(index, finding) for finding in found]
-    missing = stopped or (not result or not result["finished"])
+    missing = stopped or not result or not result["finished"] or len(cases) != len(task.cases)
     if missing and not findings:
         at = f"after {len(cases)} of {len(task.cases)} cases" if cases else "before its first case ended"
         finding = Finding("stopped", f"the task stopped {at}: {stopped or 'its process ended'}",

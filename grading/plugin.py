@@ -112,7 +112,7 @@ class Grading:
             if item.parent.timed_out:
                 status, told = "timeout", f"it took longer than {item.config.option.nbval_cell_timeout:g} s"
             elif kernel.reply.get("status") == "error":
-                status, told = "error", plain(f"{kernel.reply.get('ename')}: {kernel.reply.get('evalue')}")
+                status, told = "error", said(kernel.reply)
         except KernelDied:
             status, told = "died", "the process that ran the cell ended"
             self.ended = "an earlier cell ended the process"
@@ -127,7 +127,7 @@ class Grading:
                 if not hasattr(kernel, "km"):
                     self.ended = "an earlier cell could not be interrupted"
             elif reply.get("status") == "error":
-                status, told = "error", plain(f"{reply.get('ename')}: {reply.get('evalue')}")
+                status, told = "error", said(reply)
             elif isinstance(error, RuntimeError):
                 status, told, self.ended = "died", "the process that ran the cell ended", "an earlier cell ended the process"
             else:
@@ -145,6 +145,11 @@ class Grading:
 def plain(text: str) -> str:
     """Text without terminal colours."""
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def said(reply: dict) -> str:
+    """The exception of a failed reply, as type and text."""
+    return plain(f"{reply.get('ename')}: {reply.get('evalue')}").rstrip(": ")
 
 
 def line_of(reply: dict) -> int:

@@ -7,6 +7,7 @@ imports nothing of grading/.
 
 import json
 import os
+import sys
 import traceback
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -197,7 +198,7 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict) -> d
                     taken.add(label)
                     names[key] = label
 
-    with _poisoned(), backend.observe(seen):
+    with _poisoned(), backend.observe(seen), _Operations() as watch:
         report = meter(function, *arguments.values())
     place = {}  # address -> what the task calls the tensor there
     returned = list(report.result) if isinstance(report.result, (tuple, list)) else [report.result]
@@ -218,7 +219,7 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict) -> d
                                "text": str(a)} for a in t.out_of_bounds[:MAX_RECORDS]],
         })
     told = _export(report.result, arguments, out, case["id"])
-    return {**told, "launches": launches, "meter": {"tensors": tensors, "launches": report.launches,
+    return {**told, "launches": launches, "operations": watch.largest, "meter": {"tensors": tensors, "launches": report.launches,
                                                    "programs": report.programs}}
 
 
@@ -226,7 +227,7 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict) -> d
 
 
 class _Operations(torch.utils._python_dispatch.TorchDispatchMode):
-    """Remembers the torch operation with the largest operand; views and new tensors do not count."""
+    """Remembers the torch operation with the largest operand; views, new tensors and what a launch does do not count."""
 
     def __init__(self):
         super().__init__()
@@ -235,12 +236,26 @@ class _Operations(torch.utils._python_dispatch.TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         name = func._schema.name.split("::")[-1]
-        if not name.startswith(("empty", "new_empty", "zeros", "new_zeros")) and not _is_view(func):
+        if not name.startswith(NEW) and not _is_view(func) and not _launching():
             flat = torch.utils._pytree.tree_leaves((args, kwargs, result))
             elements = max((t.numel() for t in flat if isinstance(t, torch.Tensor)), default=0)
             if elements > self.largest["elements"]:
                 self.largest = {"operation": name, "elements": elements}
         return result
+
+
+NEW = ("empty", "new_empty", "zeros", "new_zeros", "full", "new_full", "ones", "new_ones")
+
+
+def _launching() -> bool:
+    """Whether the instruments are at work below us: the interpreter moves tensors to the host and back."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(("instruments.", "triton.")):
+            if frame.f_globals["__name__"] != "instruments.meter" or frame.f_code.co_name != "meter":
+                return True
+        frame = frame.f_back
+    return False
 
 
 def _is_view(func) -> bool:

@@ -234,13 +234,13 @@ COUNT = Task(
         Suspect("x was counted once, and the variant reads it twice",
                 {f: _guess(f, passes=-1) for f in ("eager_bytes", "two_pass_bytes")},
                 "Go through the steps and note for each what it reads: x comes up twice."),
+        Suspect("x was counted twice, and the resident kernel reads it once",
+                {"resident_bytes": _guess("resident_bytes", passes=1)},
+                "The row stays in registers between the sum and the output."),
         Suspect("one pass over the matrix too many was counted", _every(passes=1),
                 "x * x reads x once, and a fused kernel writes only y."),
         Suspect("several intermediate results were left out", {"eager_bytes": _guess("eager_bytes", passes=-4)},
                 "Each PyTorch operation reads its inputs from memory and writes its result back to memory."),
-        Suspect("x was counted twice, and the resident kernel reads it once",
-                {"resident_bytes": _guess("resident_bytes", passes=1)},
-                "The row stays in registers between the sum and the output."),
     ),
     hints={"wrong": "List each step with what it reads and what it writes, then add up."},
 )
@@ -434,6 +434,11 @@ ADDED = Task(
         _added_suspect("the sum was rounded to 16 bits", lambda x, residual: (_sixteen(x + residual), ) * 2,
                        "The residual stream stays fp32: convert x to fp32, add, store the fp32 sum."),
         _added_suspect("x was subtracted", lambda x, residual: (residual - x, ) * 2, "The norm takes residual + x."),
+        Suspect("the scale is that of x alone, or of the old residual",
+                lambda x, residual, weight, eps, _dtype: [
+                    _finish_normed(x + residual, scale_of(part, eps), 1 + weight, _dtype, x + residual)
+                    for part in (x, residual)],
+                "The sum of squares is taken over the new residual, x + residual."),
         Suspect("the normed rows were written over the residual",
                 lambda x, residual, weight, eps, _dtype: [[
                     Expected("residual", gemma(x + residual, weight, scale_of(x + residual, eps)), "fp32", "residual")]],
@@ -498,8 +503,9 @@ def _shown(arguments, returned):
     if len(returned) != 2:
         return f"{len(returned)} values came back, expected the name of an accumulator and a row"
     name, row = returned
-    if name not in ACCUMULATORS:
-        return f"{name!r} is none of the four: " + ", ".join(ACCUMULATORS)
+    if not isinstance(name, str) or name not in ACCUMULATORS:
+        said = repr(name) if isinstance(name, str) else f"the first value, a {type(name).__name__},"
+        return f"{said} is none of the four names: " + ", ".join(ACCUMULATORS)
     if not isinstance(row, np.ndarray) or row.shape != (cols, ):
         got = f"shape {list(row.shape)}" if isinstance(row, np.ndarray) else type(row).__name__
         return f"the row has to be a tensor of shape [{cols}], got {got}"
