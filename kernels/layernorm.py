@@ -4,9 +4,11 @@ Minimum traffic, forward: x read once, y written once, weight and bias read once
 once, plus weight, both parameter gradients and fp32 partial sums of them. LayerNorm is Ba, Kiros and Hinton's (2016).
 
 The variance is the mean of (x - mean)^2, never mean(x^2) - mean^2, which cancels: in fp32, at mean 1e4 and standard
-deviation 1, it comes out negative. A resident row is simply looked at twice. A streamed one merges its chunks' means and
-sums of squared deviations by Chan, Golub and LeVeque's formula (1979), which is Welford's for chunks instead of elements.
+deviation 1, it comes out negative. A resident row is simply looked at twice. A streamed one keeps a mean and a sum of
+squared deviations per lane, by Welford's update (1962), and merges the lanes by Chan, Golub and LeVeque's (1979).
 """
+
+from functools import cache
 
 import torch
 
@@ -14,7 +16,11 @@ from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_eps, check_tensor, check_width, wants_grad
 from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, as_rows, backward_plan, forward_plan,
-                          streaming_config, sum_partials, wide_plan)
+                          resident_config, streaming_config, sum_partials, wide_plan)
+
+
+RESIDENT_BYTES = 1 << 15  # widest row that is kept in registers
+WIDE_CONFIG = {"BLOCK": 8192, "num_warps": 16}  # of the streaming kernel
 
 
 def layernorm_reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
@@ -29,12 +35,12 @@ def layernorm_resident_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, 
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
-    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
-    weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
-    bias = tl.load(bias_ptr + col, mask=mask, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
     mean = tl.sum(x) / cols
     centred = tl.where(mask, x - mean, 0.0)  # the tail is 0 - mean otherwise, and would count
     scale = tl.rsqrt(tl.sum(centred * centred) / cols + eps)
+    weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)  # late: registers are short until here
+    bias = tl.load(bias_ptr + col, mask=mask, other=0.0).to(tl.float32)
     tl.store(y_ptr + row * cols + col, (centred * scale * weight + bias).to(y_ptr.dtype.element_ty), mask=mask)
 
 
@@ -44,7 +50,7 @@ def layernorm_narrow_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
     col = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK], BLOCK >= cols
     mask = (row < rows) & (col < cols)
-    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
     bias = tl.load(bias_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
     mean = tl.sum(x, axis=1, keep_dims=True) / cols  # [ROWS, 1]
@@ -55,22 +61,22 @@ def layernorm_narrow_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_
 
 @triton.jit
 def row_mean_and_scale(x_ptr, x_col_stride, cols, eps, BLOCK: tl.constexpr):
-    """(mean, 1/sqrt(var + eps)) of one row, streamed once in chunks of BLOCK and merged by Chan's formula."""
-    mean = 0.0
-    deviations = 0.0  # sum of (x - mean)^2 so far
+    """(mean, 1/sqrt(var + eps)) of one row, streamed once: Welford's update per lane, the lanes merged at the end."""
+    lane = tl.arange(0, BLOCK)  # [BLOCK]
+    mean = tl.zeros([BLOCK], dtype=tl.float32)
+    deviations = tl.zeros([BLOCK], dtype=tl.float32)  # sum of (x - mean)^2 of what the lane has seen
+    seen = 0.0
     for start in tl.range(0, cols, BLOCK):
-        col = start + tl.arange(0, BLOCK)  # [BLOCK]
-        mask = col < cols
-        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_last")
-        x = x.to(tl.float32)
-        count = tl.minimum(cols - start, BLOCK).to(tl.float32)
-        chunk_mean = tl.sum(x) / count
-        centred = tl.where(mask, x - chunk_mean, 0.0)
-        share = count / (start + count)  # of this chunk among the elements seen
-        delta = chunk_mean - mean
-        mean += delta * share
-        deviations += tl.sum(centred * centred) + delta * delta * share * start
-    return mean, tl.rsqrt(deviations / cols + eps)
+        mask = start + lane < cols
+        x = tl.load(x_ptr + (start + lane) * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_last")
+        seen += 1.0
+        delta = tl.where(mask, x.to(tl.float32) - mean, 0.0)
+        mean += delta * (1.0 / seen)
+        deviations += delta * delta * ((seen - 1.0) * (1.0 / seen))
+    count = tl.maximum(tl.cdiv(cols - lane, BLOCK), 0).to(tl.float32)  # how many elements each lane has seen
+    row_mean = tl.sum(mean * count) / cols
+    apart = mean - row_mean
+    return row_mean, tl.rsqrt(tl.sum(deviations + apart * apart * count) / cols + eps)
 
 
 @triton.jit
@@ -84,7 +90,7 @@ def layernorm_streaming_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride,
     for back in tl.range(0, cols, BLOCK):  # backwards: what was read last is still in the nearest cache
         col = last - back + tl.arange(0, BLOCK)  # [BLOCK]
         mask = col < cols
-        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first")
+        x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first")
         weight = tl.load(weight_ptr + col, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
         bias = tl.load(bias_ptr + col, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
         y = (x.to(tl.float32) - mean) * scale * weight + bias
@@ -102,13 +108,15 @@ def layernorm_backward_kernel(x_ptr, weight_ptr, dy_ptr, dx_ptr, dweight_partial
     dbias = tl.zeros([BLOCK], dtype=tl.float32)
     for row in tl.range(program, rows, tl.num_programs(0), num_stages=STAGES):
         row = row.to(tl.int64)
-        x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
-        centred = tl.where(mask, x - tl.sum(x) / cols, 0.0)
-        scale = tl.rsqrt(tl.sum(centred * centred) / cols + eps)
-        normed = centred * scale
         dnormed = dy * weight.to(tl.float32)
-        dx = scale * (dnormed - tl.sum(dnormed) / cols - normed * (tl.sum(dnormed * normed) / cols))
+        mean, mean_gradient = tl.sum(x) / cols, tl.sum(dnormed) / cols
+        centred = tl.where(mask, x - mean, 0.0)
+        squares, products = tl.sum(centred * centred), tl.sum(dnormed * centred)
+        scale = tl.rsqrt(squares / cols + eps)
+        normed = centred * scale
+        dx = scale * (dnormed - mean_gradient) - (products / cols * scale * scale) * normed
         tl.store(dx_ptr + row * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=mask)
         dweight += dy * normed
         dbias += dy
@@ -129,7 +137,7 @@ def layernorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, stats_ptr, rows, x_row
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)  # [BLOCK]
         mask = col < cols
-        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + col, mask=mask, other=0.0).to(tl.float32)
         dnormed = dy * tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
         gradients += dnormed
@@ -155,7 +163,7 @@ def layernorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, stats_ptr, dx_ptr,
         scale = tl.load(stats_ptr + rows + row)
         mean_gradient = tl.load(stats_ptr + 2 * rows + row)
         mean_product = tl.load(stats_ptr + 3 * rows + row)
-        x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
         normed = (x - mean) * scale
         dx = scale * (dy * weight - mean_gradient - normed * mean_product)
@@ -167,13 +175,21 @@ def layernorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, stats_ptr, dx_ptr,
     tl.store(dbias_partial_ptr + partial, dbias, mask=mask)
 
 
+@cache
+def _plan(cols: int, dtype: torch.dtype) -> tuple[str, dict]:
+    path, config = forward_plan(cols, dtype, RESIDENT_BYTES)
+    if path == "resident":
+        config = resident_config(config["BLOCK"], per_thread=32)  # two sums in a row: fewer warps wait for each other
+    return path, WIDE_CONFIG if path == "streaming" else config
+
+
 def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not x.numel():
         return y
     x = as_rows(x)
     rows, cols = x.shape
-    path, config = forward_plan(cols, x.dtype)
+    path, config = _plan(cols, x.dtype)
     if path == "narrow":
         grid = (triton.cdiv(rows, config["ROWS"]), )
         layernorm_narrow_kernel[grid](x, weight, bias, y, *x.stride(), rows, cols, eps, **config)

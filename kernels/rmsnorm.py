@@ -18,6 +18,11 @@ from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, 
                           streaming_config, sum_partials, wide_plan)
 
 
+RESIDENT_BYTES = 1 << 13  # widest row that rmsnorm keeps in registers: beyond, reading it again from L1 is faster
+WEIGHT_IN_L1_BYTES = 1 << 14  # widest row beside which the streaming kernel keeps the weight in L1
+RESIDENT_BYTES_ADD = 1 << 14  # the same for add_rmsnorm, whose second reading is of what it has just written
+
+
 def rmsnorm_reference(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
     """RMSNorm in plain PyTorch, in the precision of its arguments: give it fp64 for a reference."""
     return x * torch.rsqrt((x * x).mean(dim=-1, keepdim=True) + eps) * weight
@@ -34,7 +39,7 @@ def rmsnorm_resident_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
-    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x) / cols + eps)
     y = x * scale * weight
@@ -47,7 +52,7 @@ def rmsnorm_narrow_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, 
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
     col = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK], BLOCK >= cols
     mask = (row < rows) & (col < cols)
-    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / cols + eps)  # [ROWS, 1]
     tl.store(y_ptr + row * cols + col, (x * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
@@ -61,36 +66,41 @@ def rmsnorm_two_pass_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride
     squares = tl.zeros([BLOCK], dtype=tl.float32)
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)  # [BLOCK]
-        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=col < cols, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + col * x_col_stride, mask=col < cols, other=0.0).to(tl.float32)
         squares += x * x
     scale = tl.rsqrt(tl.sum(squares) / cols + eps)
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)
         mask = col < cols
-        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
         tl.store(y_ptr + col, (x * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
-def rmsnorm_streaming_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps, BLOCK: tl.constexpr):
+def rmsnorm_streaming_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps, WEIGHT_IN_L1: tl.constexpr,
+                             BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_row_stride
     y_ptr += row * cols
     squares = tl.zeros([BLOCK], dtype=tl.float32)
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)  # [BLOCK]
-        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=col < cols, other=0.0, eviction_policy="evict_last")
-        squares += x.to(tl.float32) * x.to(tl.float32)
+        x = tl.load(x_ptr + col * x_col_stride, mask=col < cols, other=0.0, eviction_policy="evict_last").to(tl.float32)
+        squares += x * x
     scale = tl.rsqrt(tl.sum(squares) / cols + eps)
     last = (tl.cdiv(cols, BLOCK) - 1) * BLOCK
-    for back in tl.range(0, cols, BLOCK):  # backwards: what was read last is still in the nearest cache
+    for back in tl.range(0, cols, BLOCK):  # backwards: what was read last is still in L1
         col = last - back + tl.arange(0, BLOCK)
         mask = col < cols
-        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first")
-        weight = tl.load(weight_ptr + col, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)  # leaves L1 to x
-        y = x.to(tl.float32) * scale * weight
-        tl.store(y_ptr + col, y.to(y_ptr.dtype.element_ty), mask=mask, cache_modifier=".cs")
+        x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
+        if WEIGHT_IN_L1:
+            weight = tl.load(weight_ptr + col, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
+            tl.store(y_ptr + col, (x * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
+        else:  # rows so wide that L1 is needed for x alone: weight and y pass it by
+            weight = tl.load(weight_ptr + col, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
+            y = (x * scale * weight).to(y_ptr.dtype.element_ty)
+            tl.store(y_ptr + col, y, mask=mask, cache_modifier=".cs")
 
 
 @triton.jit
@@ -99,8 +109,8 @@ def add_rmsnorm_resident_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_resi
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
-    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
-    residual_ptr += row * residual_row_stride + col.to(tl.int64) * residual_col_stride
+    x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    residual_ptr += row * residual_row_stride + col * residual_col_stride
     residual = tl.load(residual_ptr, mask=mask, other=0.0).to(tl.float32)
     stored = (x + residual).to(new_residual_ptr.dtype.element_ty)
     tl.store(new_residual_ptr + row * cols + col, stored, mask=mask)
@@ -117,8 +127,8 @@ def add_rmsnorm_narrow_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_residu
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
     col = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK], BLOCK >= cols
     mask = (row < rows) & (col < cols)
-    x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
-    residual_ptr += row * residual_row_stride + col.to(tl.int64) * residual_col_stride
+    x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+    residual_ptr += row * residual_row_stride + col * residual_col_stride
     residual = tl.load(residual_ptr, mask=mask, other=0.0).to(tl.float32)
     stored = (x + residual).to(new_residual_ptr.dtype.element_ty)
     tl.store(new_residual_ptr + row * cols + col, stored, mask=mask)
@@ -140,8 +150,8 @@ def add_rmsnorm_streaming_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_res
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)  # [BLOCK]
         mask = col < cols
-        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
-        residual = tl.load(residual_ptr + col.to(tl.int64) * residual_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        residual = tl.load(residual_ptr + col * residual_col_stride, mask=mask, other=0.0).to(tl.float32)
         stored = (x + residual).to(new_residual_ptr.dtype.element_ty)
         tl.store(new_residual_ptr + col, stored, mask=mask)
         squares += stored.to(tl.float32) * stored.to(tl.float32)
@@ -166,16 +176,16 @@ def rmsnorm_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, dx_ptr, partial
     dweight = tl.zeros([BLOCK], dtype=tl.float32)
     for row in tl.range(program, rows, tl.num_programs(0), num_stages=STAGES):
         row = row.to(tl.int64)
-        x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
-        scale = tl.rsqrt(tl.sum(x * x) / cols + eps)
-        normed = x * scale
         dnormed = dy * weight.to(tl.float32)
-        dx = scale * (dnormed - normed * (tl.sum(dnormed * normed) / cols))
+        squares, products = tl.sum(x * x), tl.sum(dnormed * x)  # neither waits for the other
+        scale = tl.rsqrt(squares / cols + eps)
+        dx = scale * dnormed - (products / cols * scale * scale * scale) * x
         if HAS_DSUM:
             dx += tl.load(dsum_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
         tl.store(dx_ptr + row * cols + col, dx.to(dx_ptr.dtype.element_ty), mask=mask)
-        dweight += dy * normed
+        dweight += dy * x * scale
     tl.store(partial_ptr + program.to(tl.int64) * cols + col, dweight, mask=mask)
 
 
@@ -190,7 +200,7 @@ def rmsnorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, scale_ptr, coefficient_p
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)  # [BLOCK]
         mask = col < cols
-        x = tl.load(x_ptr + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + col, mask=mask, other=0.0).to(tl.float32)
         weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
         squares += x * x
@@ -212,7 +222,7 @@ def rmsnorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, scale_ptr,
         row = row.to(tl.int64)
         scale = tl.load(scale_ptr + row)
         coefficient = tl.load(coefficient_ptr + row)
-        x = tl.load(x_ptr + row * x_row_stride + col.to(tl.int64) * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
         dx = scale * dy * weight - coefficient * x
         if HAS_DSUM:
@@ -232,7 +242,9 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, eps: float, path: str | None
         return y
     x = as_rows(x)
     rows, cols = x.shape
-    path, config = forward_plan(cols, x.dtype, path)
+    path, config = forward_plan(cols, x.dtype, RESIDENT_BYTES, path)
+    if path == "streaming":
+        config = {**config, "WEIGHT_IN_L1": cols * x.dtype.itemsize <= WEIGHT_IN_L1_BYTES}
     if path == "narrow":
         grid = (triton.cdiv(rows, config["ROWS"]), )
         rmsnorm_narrow_kernel[grid](x, weight, y, *x.stride(), rows, cols, eps, **config)
@@ -247,7 +259,7 @@ def _add_forward(x, residual, weight, eps):
         return y, new_residual
     x, residual = as_rows(x), as_rows(residual)
     rows, cols = x.shape
-    path, config = forward_plan(cols, x.dtype)
+    path, config = forward_plan(cols, x.dtype, RESIDENT_BYTES_ADD)
     if path == "narrow":
         grid = (triton.cdiv(rows, config["ROWS"]), )
         add_rmsnorm_narrow_kernel[grid](x, residual, weight, y, new_residual, *x.stride(), *residual.stride(), rows, cols,

@@ -11,7 +11,6 @@ from instruments.backend import tl, triton
 
 MAX_COLS = 1 << 20  # forward
 MAX_COLS_BACKWARD = 1 << 17
-RESIDENT_BYTES = 1 << 14  # up to here the row stays in registers; wider rows are streamed twice, mostly from L1
 RESIDENT_BLOCK_LIMIT = 1 << 15  # the widest row that can stay in registers without spills
 NARROW_BLOCK = 512  # below this many columns a program takes several rows, or its threads have too little to load
 NARROW_TILE = 4096  # elements of such a program's tile
@@ -22,8 +21,14 @@ WIDE_PROGRAMS = 8  # of the wide backward, per multiprocessor
 
 
 def as_rows(tensor: torch.Tensor) -> torch.Tensor:
-    """[..., cols] as [rows, cols] without a copy, unless its rows cannot be addressed by one stride."""
-    return tensor if tensor.dim() == 2 else tensor.reshape(-1, tensor.shape[-1])
+    """[..., cols] as [rows, cols] without a copy, unless its rows cannot be addressed by one stride.
+
+    A row whose elements lie 2^31 or more apart is copied too: offsets inside a row are 32-bit.
+    """
+    cols = tensor.shape[-1]
+    if cols * tensor.stride(-1) >= 1 << 31:
+        tensor = tensor.contiguous()
+    return tensor if tensor.dim() == 2 else tensor.reshape(-1, cols)
 
 
 @cache
@@ -35,16 +40,16 @@ def _multiprocessor() -> tuple[int, int]:
     return properties.multi_processor_count, properties.shared_memory_per_multiprocessor
 
 
-def resident_config(block: int) -> dict:
-    """Tile and warps of a kernel that keeps its row: 16 elements per thread, in 1 to 16 warps."""
-    return {"BLOCK": block, "num_warps": min(16, max(1, block // 512))}
+def resident_config(block: int, per_thread: int = 16) -> dict:
+    """Tile and warps of a kernel that keeps its row: `per_thread` elements per thread, in 1 to 16 warps."""
+    return {"BLOCK": block, "num_warps": min(16, max(1, block // (32 * per_thread)))}
 
 
 def streaming_config(cols: int, dtype: torch.dtype) -> dict:
     """Tile and warps of a kernel that streams its row: one 16-byte load per thread and step.
 
-    Two programs of 32 warps fill a multiprocessor, and their two rows nearly fit its L1, so that the second pass, which
-    walks backwards over what was read last, finds most of the row there.
+    Whole programs of 16 or 32 warps fill a multiprocessor, and their rows nearly fit its L1, so that the second pass,
+    which walks backwards over what was read last, finds most of the row there.
     """
     warps = 32 if cols * dtype.itemsize > 32_768 else 16
     return {"BLOCK": 32 * warps * 16 // dtype.itemsize, "num_warps": warps}
@@ -54,15 +59,16 @@ PATHS = ("narrow", "resident", "streaming", "two_pass")
 
 
 @cache
-def forward_plan(cols: int, dtype: torch.dtype, path: str | None = None) -> tuple[str, dict]:
-    """(path, tile and warps) for rows of one width; the path is chosen by width unless given, one of PATHS.
+def forward_plan(cols: int, dtype: torch.dtype, resident_bytes: int, path: str | None = None) -> tuple[str, dict]:
+    """(path, tile and warps) for rows of one width.
 
-    Raises ValueError for another path, or one whose tile would not hold the row.
+    Unless `path` is given, rows of up to `resident_bytes` are kept in registers, which is where a kernel family measured
+    it to pay; wider ones are streamed. Raises ValueError for a path not in PATHS, or one whose tile would not hold the row.
     """
     block = triton.next_power_of_2(cols)
     if path is None:
         path = ("narrow" if block < NARROW_BLOCK else
-                "resident" if cols * dtype.itemsize <= RESIDENT_BYTES else "streaming")
+                "resident" if cols * dtype.itemsize <= resident_bytes else "streaming")
     if path == "narrow" and block <= NARROW_TILE:
         return path, {"ROWS": NARROW_TILE // block, "BLOCK": block, "num_warps": 4}
     if path == "resident" and block <= RESIDENT_BLOCK_LIMIT:
