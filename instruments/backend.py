@@ -7,6 +7,7 @@ the kernel files be imported, so that traffic models and panels work, and a laun
 """
 
 import os
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -50,8 +51,20 @@ class LaunchRecord:
         return self.kernel.fn.__name__
 
 
-_launcher: list[Callable] = []  # innermost last: called instead of the machine's own way to launch
+_launchers: list[tuple] = []  # (thread, launcher, identity), innermost last: called instead of Triton's own way to launch
 _observers: list[Callable] = []
+
+
+def _launcher() -> Callable | None:
+    """The innermost launcher of this thread, None for Triton's own.
+
+    A panel may meter in one thread while a cell runs kernels in another. Threads that Python did not start are
+    autograd's, which run the backward of GPU tensors on behalf of whoever asked.
+    """
+    thread = threading.current_thread()
+    foreign = isinstance(thread, threading._DummyThread)
+    return next((launcher for owner, launcher, _ in reversed(_launchers)
+                 if foreign or owner in (None, thread)), None)
 
 
 def _record(kernel, grid, args, kwargs) -> LaunchRecord:
@@ -74,13 +87,17 @@ def _install():
     compiled_run, compiled_call, tuned_run = JITFunction.run, JITFunction.__call__, Autotuner.run
 
     def run(self, *args, grid, warmup, **kwargs):
-        if not (_launcher or _observers) or warmup:
+        if not (_launchers or _observers) or warmup:
             return compiled_run(self, *args, grid=grid, warmup=warmup, **kwargs)
         for observer in list(_observers):
             observer(_record(self, grid, args, kwargs))
-        if _launcher:
-            return _launcher[-1](self, grid, args, kwargs)
-        return compiled_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+        launcher = _launcher()
+        if launcher is not None:
+            return launcher(self, grid, args, kwargs)
+        from instruments import interpreter
+
+        with interpreter.language_lock:  # another thread may be interpreting
+            return compiled_run(self, *args, grid=grid, warmup=warmup, **kwargs)
 
     def call(self, *args, **kwargs):
         from instruments import interpreter
@@ -90,7 +107,7 @@ def _install():
         return compiled_call(self, *args, **kwargs)
 
     def autotuned(self, *args, **kwargs):
-        if not _launcher:
+        if _launcher() is None:
             return tuned_run(self, *args, **kwargs)
         config = self.configs[0]  # nothing to time here; every config is tested on the GPU
         chosen = {**dict(zip(self.arg_names, args)), **kwargs, **config.all_kwargs()}
@@ -126,7 +143,7 @@ def mode() -> str:
     """'compiled' with a GPU, 'interpreted' without one or inside `interpret()`, 'unavailable' without triton."""
     if triton.__version__ == "missing":
         return "unavailable"
-    return "interpreted" if _launcher else "compiled"
+    return "interpreted" if _launcher() else "compiled"
 
 
 def device() -> str:
@@ -148,21 +165,25 @@ def describe() -> str:
 
 @contextmanager
 def interpret():
-    """Launches inside this block run in the interpreter, on any machine."""
-    with launching(_interpreted):
+    """Launches inside this block run in the interpreter, on any machine; a meter around the block still counts them."""
+    if mode() == "interpreted":
         yield
+    else:
+        with launching(_interpreted):
+            yield
 
 
 @contextmanager
 def launching(launcher: Callable):
-    """Launches inside this block call `launcher(kernel, grid, args, kwargs)` instead of running as they would."""
+    """This thread's launches inside this block call `launcher(kernel, grid, args, kwargs)` instead of running as they would."""
     if mode() == "unavailable":
         raise RuntimeError(NO_TRITON)
-    _launcher.append(launcher)
+    entry = (threading.current_thread(), launcher, object())  # equal to no other, however blocks nest
+    _launchers.append(entry)
     try:
         yield
     finally:
-        _launcher.remove(launcher)
+        _launchers.remove(entry)
 
 
 @contextmanager
@@ -208,7 +229,7 @@ if triton is None:
 else:
     _install()
     if device() == "cpu":
-        _launcher.append(_interpreted)
+        _launchers.append((None, _interpreted, None))
 
 
 @triton.jit

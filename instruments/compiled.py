@@ -107,6 +107,7 @@ def _tool(name: str, options: list, cubin: bytes) -> str:
 
 def compile_launch(launch: LaunchRecord, arch: int = 90) -> Compiled:
     """Compile what one recorded launch would run, for `arch` (75, 80, 86, 89, 90, 100 or 120)."""
+    from instruments.interpreter import language_lock
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
     from triton.runtime.jit import create_function_from_signature
@@ -120,7 +121,8 @@ def compile_launch(launch: LaunchRecord, arch: int = 90) -> Compiled:
     options = {"debug": False, **launch.options}
     bound, specialization, extra = bind(**launch.args, **options)
     options, signature, constexprs, attrs = kernel._pack_args(target_backend, options, bound, specialization, extra)
-    binary = triton.compile(ASTSource(kernel, signature, constexprs, attrs), target=target, options=options.__dict__)
+    with language_lock:  # another thread may be interpreting
+        binary = triton.compile(ASTSource(kernel, signature, constexprs, attrs), target=target, options=options.__dict__)
     return Compiled(launch.name, arch, binary.asm["ptx"], binary.asm["cubin"], binary.metadata.shared,
                     binary.metadata.num_warps)
 

@@ -52,9 +52,10 @@ def _wide(value):
 
 
 def _as_bf16(handle: TensorHandle) -> TensorHandle:
-    """An fp32 result as a bf16 handle; comparisons give booleans, which stay."""
-    data = handle.data
-    return TensorHandle(data if data.dtype == np.bool_ else _narrow(data), tl.bfloat16)
+    """An fp32 result as a bf16 handle; comparisons give booleans, which stay booleans."""
+    if handle.data.dtype == np.bool_:
+        return TensorHandle(handle.data, tl.int1)
+    return TensorHandle(_narrow(handle.data), tl.bfloat16)
 
 
 def _in_fp32(method):
@@ -93,6 +94,8 @@ def _cast(method):
 def _fp_to_fp(method):
 
     def cast(self, src, dst_type, rounding_mode):
+        if rounding_mode == stock._ir.ROUNDING_MODE.RTZ and src.dtype.scalar == tl.float32 and dst_type.scalar == tl.bfloat16:
+            return TensorHandle((np.ascontiguousarray(src.data).view(np.uint32) >> 16).astype(np.uint16), tl.bfloat16)
         if _is_bf16(src) or dst_type.scalar == tl.bfloat16:
             if src.dtype.scalar in (tl.float32, tl.float64, tl.float16) or _is_bf16(src):
                 if dst_type.scalar in (tl.float32, tl.float64, tl.float16, tl.bfloat16):
@@ -286,7 +289,7 @@ class Launch:
 
 
 _running: list[Launch] = []  # the launch whose programs run now; at most one
-_lock = threading.RLock()
+language_lock = threading.RLock()  # held while triton.language is patched; who compiles takes it too
 
 
 def _guarded_load(method):
@@ -377,10 +380,11 @@ class _Rewriter(stock.FunctionRewriter):
         return namespace[self.fn.__name__]
 
 
-def _range(*bounds, step=None, **options):
+def _range(arg1, arg2=None, step=None, **options):
     """`range` and `tl.range` inside a kernel: the loop variable is a tensor, as it is when compiled."""
-    numbers = [int(b) for b in bounds] + ([int(step)] if step is not None and len(bounds) == 2 else [])
-    return map(stock.interpreter_semantic.to_tensor, range(*numbers))
+    start, end = (0, arg1) if arg2 is None else (arg1, arg2)
+    numbers = range(int(start), int(end), 1 if step is None else int(step))
+    return map(stock.interpreter_semantic.to_tensor, numbers)
 
 
 _rewritten: dict = {}  # (function, its source) -> rewritten function
@@ -479,7 +483,7 @@ def launch(kernel: JITFunction, grid, args: tuple, kwargs: dict, guard: Guard | 
     passed to `kernel[grid]`; compile options such as num_warps are dropped. guard: sees and may refuse every access.
     Tensors on a GPU are copied to the host and back.
     """
-    with _lock:
+    with language_lock:
         if _running:
             raise RuntimeError("a kernel cannot be launched from inside a running kernel")
         if torch.cuda.is_available():

@@ -47,8 +47,8 @@ class TensorReport:
     """What happened to one tensor. Bytes unless said otherwise.
 
     read, written: requested by all programs, atomics counted as both. unique_read, unique_written: each byte once.
-    atomics: bytes updated atomically. unwritten: elements never written, of a tensor that kernels write or that the
-    metered function returns; first_unwritten: the index of the first one. out_of_bounds: list of Access.
+    atomics: bytes updated atomically. unwritten: elements never written, of a tensor that kernels write, or that the
+    metered function returns and no kernel reads; first_unwritten: the index of the first one. out_of_bounds: list of Access.
     """
 
     name: str
@@ -177,7 +177,7 @@ class _Watched:
     def finish(self, returned: bool) -> TensorReport:
         report, argument = self.report, self.argument
         report.unique_read, report.unique_written = (int(self.touched[k].sum()) for k in ("read", "written"))
-        if (report.written or returned) and argument.tensor.numel():
+        if (report.written or returned and not report.read) and argument.tensor.numel():
             written = self.touched["written"][argument.offsets() * argument.itemsize]
             report.unwritten = int((~written).sum())
             if report.unwritten:
@@ -256,8 +256,8 @@ def meter(function: Callable, *args, **kwargs) -> Report:
 
     with backend.launching(launcher):
         result = function(*args, **kwargs)
-    returned = {_key(t) for t in _tensors_in(result)}
+    returned = {(t.data_ptr(), t.dtype) for t in _tensors_in(result)}  # also as a view of another shape
     tensors = {}
     for key, watched in guard.watched.items():
-        tensors[watched.report.name] = watched.finish(key in returned)
+        tensors[watched.report.name] = watched.finish((key[0], key[-1]) in returned)
     return Report(result, tensors, guard.kernels, guard.programs)
