@@ -120,5 +120,6 @@ def _sentence(rows, cols, dtype, gpu, work, bound, started) -> str:
         said += (f"All {size(one.bytes)} fit in the {l2}: a warm loop runs from there, and a second reading hardly "
                  "reaches DRAM.")
     else:
-        said += f"The {size(one.bytes)} do not fit in the {l2}, so DRAM moves them; of a second reading, L2 serves a part."
+        said += (f"The {size(one.bytes)} do not fit in the {l2}, so DRAM moves them; of a second reading, L2 serves "
+                 "a part.")
     return said

@@ -79,7 +79,8 @@ def test_a_gpu_without_the_matrix_instruction_says_so():
 
 def test_measured_points_come_with_their_origin(recorded):
     panel = roofline()
-    # 268,451,840 bytes at 4.8 TB/s are 55.9 of the 67 us taken. The single row is small; work without FLOPs has no place on this picture.
+    # 268,451,840 bytes at 4.8 TB/s are 55.9 of the 67 us taken. The single row is small, and work without FLOPs has
+    # no place on this picture.
     assert "Measured there: kernels that move more than L2 holds reach 83% of their roof." in panel.sentence
     assert any("NVIDIA H200, torch 2.11.0, triton 3.6.0, 2026-01-02" in text for text in _texts(panel))
     with_points = panel.png
