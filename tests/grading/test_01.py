@@ -168,6 +168,15 @@ def test_right(task, source):
         assert verdict.points + verdict.pending_points == verdict.max_points, verdict
 
 
+TWO_KERNELS = SCALED_ADD.replace("(x, y, out, alpha, size, BLOCK=1024)", """(x, torch.zeros_like(y), out, alpha, size, BLOCK=1024)
+    product, out = out, torch.empty_like(y)
+    scaled_add_kernel[(triton.cdiv(size, 1024), )](product, y, out, 1.0, size, BLOCK=1024)""")
+READS_ALONE = """
+def wrong_claim(claims, l2):
+    for c in claims:
+        if abs(c["gbps"] / (c["read"] / c["microseconds"] / 1e3) - 1) > 0.01:
+            return c["name"], "binary units"
+"""
 TORCH_ALONE = "def scaled_add(x, y, alpha):\n    return alpha * x.float() + y\n"
 WRONG = [
     # 01.1
@@ -198,8 +207,8 @@ WRONG = [
     ("01.2", ROOFLINE, [(" * 1e12)", ")")], "1e12"),
     ("01.2", ROOFLINE, [("max(nbytes", "sum(("), (", flops / (peak * 1e12))", ", flops / (peak * 1e12)))"), ("sum((", "sum((nbytes")], "not their sum"),
     ("01.2", ROOFLINE, [("max(nbytes", "min(nbytes")], "longer of the two times decides"),
-    ("01.2", ROOFLINE, [("max(nbytes / (bandwidth * 1e12), flops / (peak * 1e12))", "nbytes / (bandwidth * 1e12)")], "arithmetic takes longer"),
-    ("01.2", ROOFLINE, [("max(nbytes / (bandwidth * 1e12), flops / (peak * 1e12))", "flops / (peak * 1e12)")], "bytes take longer"),
+    ("01.2", ROOFLINE, [("max(nbytes / (bandwidth * 1e12), flops / (peak * 1e12))", "nbytes / (bandwidth * 1e12)")], "longer of the two times decides"),
+    ("01.2", ROOFLINE, [("max(nbytes / (bandwidth * 1e12), flops / (peak * 1e12))", "flops / (peak * 1e12)")], "longer of the two times decides"),
     # 01.3
     ("01.3", BREAK_EVEN, [(" * 1e-6", "")], "microseconds"),
     ("01.3", BREAK_EVEN, [(" * 1e-6", ""), (" * 1e12", "")], "do not cancel"),
@@ -218,7 +227,7 @@ WRONG = [
     # 01.5
     ("01.5", SCALED_ADD, [(", mask=mask).to(tl.float32)", ").to(tl.float32)")], "offsets < size"),
     ("01.5", SCALED_ADD, [("alpha * x + y, mask=mask", "alpha * x + y")], "offsets < size"),
-    ("01.5", SCALED_ADD, [("triton.cdiv(size, 1024)", "max(1, size // 1024)")], "triton.cdiv"),
+    ("01.5", SCALED_ADD, [("triton.cdiv(size, 1024)", "max(1, size // 1024)")], "never written"),
     ("01.5", SCALED_ADD, [(".to(tl.float32)", "")], "takes on the type"),
     ("01.5", SCALED_ADD, [("alpha * x + y", "(alpha * x).to(x_ptr.dtype.element_ty) + y")], "cast nothing back"),
     ("01.5", SCALED_ADD, [("alpha * x + y", "alpha * x + y.to(x_ptr.dtype.element_ty)")], "only x is converted"),
@@ -228,15 +237,19 @@ WRONG = [
     ("01.5", SCALED_ADD, [("alpha * x + y", "alpha * x")], "Add y"),
     ("01.5", SCALED_ADD, [("torch.empty_like(y)", "torch.empty_like(x)")], "empty_like(y)"),
     ("01.5", SCALED_ADD, [("torch.empty_like(y)", "y")], "a tensor of its own"),
-    ("01.5", SCALED_ADD, [("(x, y, out,", "(x.float(), y, out,")], "no converted copy"),
-    ("01.5", SCALED_ADD, [("(x, y, out,", "(x.float() * alpha, y, out,"), ("out, alpha,", "out, 1.0,")], "no converted copy"),
+    ("01.5", SCALED_ADD, [("(x, y, out,", "(x.float(), y, out,")], "converts x itself"),
+    ("01.5", SCALED_ADD, [("(x, y, out,", "(x.float() * alpha, y, out,"), ("out, alpha,", "out, 1.0,")], "converts x itself"),
     ("01.5", TORCH_ALONE, [], "write one and launch it"),
+    ("01.5", TWO_KERNELS, [], "no tensor between two kernels"),
     # 01.6
-    ("01.6", AUDIT, [('"one way"', '"binary units"')], "compare it with gbps"),
-    ("01.6", AUDIT, [('claim["buffers"] * moved <= l2', "moved <= l2")], "buffers * (read + written)"),
-    ("01.6", "def wrong_claim(claims, l2):\n    return max(claims, key=lambda c: c['gbps'])['name'], 'cache'\n", [], "A high rate can be true"),
-    ("01.6", "def wrong_claim(claims, l2):\n    return min(claims, key=lambda c: c['gbps'])['name'], 'one way'\n", [], "A low rate can be true"),
+    ("01.6", AUDIT, [('"one way"', '"binary units"')], "Compare the claim with read / time"),
+    ("01.6", AUDIT, [('"binary units"', '"one way"')], "Compare the claim with read / time"),
+    ("01.6", AUDIT, [('if claim["buffers"] * moved <= l2', "if moved <= l2")], "not one call's bytes"),
+    ("01.6", READS_ALONE, [], "Both directions count"),
+    ("01.6", AUDIT, [('if claim["buffers"] * moved <= l2', "if moved / time > 4.8e12")], "two strings"),
+    ("01.6", "def wrong_claim(claims, l2):\n    return max(claims, key=lambda c: c['gbps'])['name'], 'cache'\n", [], "is of DRAM"),
     ("01.6", "def wrong_claim(claims, l2):\n    return 'A', 1\n", [], "two strings"),
+    ("01.6", "def wrong_claim(claims, l2):\n    return 'A', 'units'\n", [], "one of the reasons"),
 ]
 
 
