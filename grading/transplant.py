@@ -18,8 +18,8 @@ MARKER = re.compile(r"^(\s*#+\s*)(NBVAL_\w+|PYTEST_VALIDATE_IGNORE_OUTPUT)\s*$",
 
 #: The first cell of a run: only what lies beside the notebook is the course here, and solutions cannot be imported.
 START = """\
-import sys
-sys.path.insert(0, {folder!r})
+import os, sys
+sys.path[:] = [{folder!r}] + [p for p in sys.path if not os.path.exists(os.path.join(p, "grading", "judge.py"))]
 sys.modules.update(dict.fromkeys(("kernels", "widgets", "solutions", "lessons", "exercises", "bench")))
 """
 EXPORT = "import grading.probe as _probe\n_probe.run({task!r}, globals(), {folder!r})"

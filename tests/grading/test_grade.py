@@ -1,0 +1,232 @@
+"""`grade` from a file to a report: real notebooks under nbval, and everything that a submission can do wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import nbformat
+import pytest
+from grading_tools import answers, edited, handed_in
+from nbformat.v4 import new_code_cell, new_notebook
+
+from grading import cli, report, submission
+from grading.release import ROOT
+
+SOLUTION, EXERCISE = ROOT / "solutions" / "05_rmsnorm.ipynb", ROOT / "exercises" / "05_rmsnorm.ipynb"
+ANSWERS = answers("05_rmsnorm")
+
+
+def graded(*paths, folder, options=()):
+    status = cli.main([*map(str, paths), "--report", str(folder), *options])
+    return status, json.loads((folder / "results.json").read_text(encoding="utf-8"))
+
+
+def by_id(record):
+    return {task["id"]: task for task in record["tasks"]}
+
+
+def test_solution_and_exercise(tmp_path, capsys):
+    renamed = tmp_path / "my homework (2).ipynb"
+    renamed.write_bytes(SOLUTION.read_bytes())
+    begun = time.monotonic()
+    status, results = graded(renamed, EXERCISE, folder=tmp_path / "report")
+    assert status == 0 and results["schema_version"] == report.SCHEMA_VERSION
+    solved, untouched = results["submissions"]
+    assert solved["path"] == str(renamed) and solved["exercise"] == "05_rmsnorm"
+    assert solved["points"] + solved["pending_points"] == solved["max_points"] == 25
+    assert {task["status"] for task in solved["tasks"]} <= {"passed", "pending"}
+    assert solved["points"] == sum(task["points"] for task in solved["tasks"])
+    assert untouched["points"] == untouched["pending_points"] == 0 and untouched["max_points"] == 25
+    assert [task["status"] for task in untouched["tasks"]] == ["not_attempted"] * 6
+    for task in solved["tasks"] + untouched["tasks"]:
+        assert {"id", "status", "points", "max_points", "hint", "pending_points"} <= set(task)
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert "not attempted" in page and "my homework (2)" in page
+    assert sorted(p.name for p in (tmp_path / "report").iterdir()) == ["index.html", "results.json"]
+    assert "25 points" in capsys.readouterr().out
+    assert time.monotonic() - begun < 60  # 8 s on an idle machine of two cores
+
+
+def test_one_bad_task_costs_no_other(tmp_path):
+    """A magic that does not exist, a hang, a missing mask, an exit, a syntax error, and a right answer at the end."""
+    path = handed_in("05_rmsnorm", {
+        "05.1": "%%nosuchmagic\n" + ANSWERS["05.1"],
+        "05.2": edited(ANSWERS["05.2"], ("    rows, cols = x.shape", "    while True: pass")),
+        "05.3": edited(ANSWERS["05.3"], (", mask=inside, other=0.0", ""), (", mask=inside", "")),
+        "05.4": edited(ANSWERS["05.4"], ("    rows, cols = x.shape", "    import os; os._exit(0)")),
+        "05.5": edited(ANSWERS["05.5"], ("return y", "return y)")),
+    }, tmp_path / "trouble.ipynb")
+    status, results = graded(path, folder=tmp_path / "r", options=["--timeout", "5"])
+    tasks = by_id(results["submissions"][0])
+    assert status == 0 and [t["status"] for t in tasks.values()] == ["failed"] * 5 + ["passed"]
+    for task, words in {"05.1": "UsageError", "05.2": "longer than 5 s", "05.3": "reads x[", "05.4": "process",
+                        "05.5": "SyntaxError"}.items():
+        assert words in tasks[task]["hint"]
+    assert results["submissions"][0]["points"] == 3
+
+
+def test_answers_that_attack_the_run_do_not_stop_it(tmp_path):
+    """Swallowed interrupts, floods, forks that outlive their parent, forbidden imports, and a helper left elsewhere."""
+    fork = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n"
+    path = handed_in("05_rmsnorm", {
+        "05.1": "def eager_bytes(*sizes):\n    while True:\n        try:\n            while True: pass\n"
+                "        except BaseException: pass\ntwo_pass_bytes = resident_bytes = eager_bytes",
+        "05.2": "while True: print('x' * 10_000)",
+        "05.3": fork + ANSWERS["05.3"],
+        "05.4": "from kernels.rmsnorm import rmsnorm\ndef wide_norm(x, w, e, d): return rmsnorm(x, w + 1, e).to(d)",
+        "05.5": "get_ipython()._showtraceback = lambda *a: None\n" + edited(ANSWERS["05.5"], ("(1 + weight)", "weight")),
+        "05.6": "helper()\n" + ANSWERS["05.6"],
+    }, tmp_path / "attack.ipynb")
+    before = processes()
+    status, results = graded(path, folder=tmp_path / "r", options=["--timeout", "4"])
+    tasks = by_id(results["submissions"][0])
+    assert status == 0 and [t["status"] for t in tasks.values()] == ["failed", "failed", "pending", "failed", "failed", "failed"]
+    for task, words in {"05.1": "longer than 4 s", "05.2": "printed more", "05.4": "write the kernel", "05.5": "1 + weight",
+                        "05.6": "helper"}.items():
+        assert words in tasks[task]["hint"], tasks[task]
+    assert not processes() - before
+
+
+def processes() -> set:
+    """Runs of learner code that are alive on this machine."""
+    found = set()
+    for entry in os.listdir("/proc"):
+        try:
+            if entry.isdigit() and b"BYTES_FIRST_RUN=" in open(f"/proc/{entry}/environ", "rb").read():
+                found.add(entry)
+        except OSError:
+            continue
+    return found
+
+
+def test_the_kernel_gets_no_seed_no_grader_and_a_clean_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET_OF_THE_GRADER", "1")
+    look = ("import os, sys, importlib.util\n"
+            "assert 'SECRET_OF_THE_GRADER' not in os.environ\n"
+            "assert not importlib.util.find_spec('grading.judge') and not importlib.util.find_spec('grading.checks')\n"
+            f"assert {str(ROOT)!r} not in sys.path\n"
+            "assert os.environ['HOME'].startswith(os.getcwd())\n")
+    path = handed_in("05_rmsnorm", {**dict.fromkeys(ANSWERS, "pass"), "05.1": look + ANSWERS["05.1"]}, tmp_path / "a.ipynb")
+    tasks = by_id(submission.grade(path, 20))
+    assert tasks["05.1"]["status"] == "passed", tasks["05.1"]["hint"]
+    assert tasks["05.3"]["status"] == "failed" and "gemma_norm" in tasks["05.3"]["hint"]
+
+
+# ---------------------------------------------------------------- wrong use, and damage
+
+
+def foreign(tmp_path):
+    nbformat.write(new_notebook(cells=[new_code_cell("1 + 1")]), tmp_path / "foreign.ipynb")
+    return tmp_path / "foreign.ipynb"
+
+
+def unknown(tmp_path):
+    nbformat.write(new_notebook(metadata={"bytes_first": {"exercise": "99_none"}}), tmp_path / "unknown.ipynb")
+    return tmp_path / "unknown.ipynb"
+
+
+def written(name, content):
+
+    def make(tmp_path):
+        (tmp_path / name).write_bytes(content)
+        return tmp_path / name
+
+    return make
+
+
+@pytest.mark.parametrize("make, words", [
+    (lambda t: t / "absent.ipynb", "no such file"),
+    (lambda t: t, "no notebook in this folder"),
+    (foreign, "not an exercise of this course"),
+    (unknown, "'99_none' is unknown"),
+    (written("a.ipynb", b""), "damaged"),
+    (written("a.ipynb", b"\x89PNG\x00\xff"), "not text"),
+    (written("a.ipynb", SOLUTION.read_bytes()[:5000]), "damaged"),
+    (written("a.ipynb", b"[1, 2]"), "not a notebook"),
+    (written("a.ipynb", b"{}"), "not a notebook"),
+    (written("a.ipynb", b'{"cells": 3, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'), "not a notebook"),
+    (written("a.ipynb", b"[" * 100_000), "not a notebook"),
+    (written("notes.txt", b"hello"), "damaged"),
+])
+def test_wrong_use_is_one_sentence_and_status_2(make, words, tmp_path, capsys):
+    path = make(tmp_path)
+    assert cli.main([str(path), "--report", str(tmp_path / "r")]) == 2
+    said = capsys.readouterr().err
+    assert words in said and said.startswith("grade: ") and said.count("\n") == 1 and "Traceback" not in said
+    assert not (tmp_path / "r").exists()
+
+
+def test_options_are_checked(tmp_path, capsys, monkeypatch):
+    assert cli.main([str(EXERCISE), "--report", str(tmp_path / "r"), "--timeout", "0"]) == 2
+    assert "--timeout" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert cli.main([str(EXERCISE), "--report", str(tmp_path / "file")]) == 2
+    assert "--report: cannot write" in capsys.readouterr().err
+    monkeypatch.setattr(cli, "gpu", lambda: False)
+    assert cli.main([str(EXERCISE), "--report", str(tmp_path / "r"), "--require-gpu"]) == 2
+    assert "no GPU" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["triton", "nbval"])
+def test_a_missing_package_is_named(missing, tmp_path, capsys, monkeypatch):
+    find = cli.importlib.util.find_spec
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == missing else find(name))
+    assert cli.main([str(EXERCISE), "--report", str(tmp_path / "r")]) == 2
+    assert missing in capsys.readouterr().err
+
+
+def test_a_missing_exercise_is_named(tmp_path):
+    with pytest.raises(submission.Missing, match="05_rmsnorm"):
+        submission.pristine("05_rmsnorm", tmp_path)
+
+
+def test_a_broken_file_in_a_folder_costs_the_others_nothing(tmp_path, capsys):
+    folder = tmp_path / "class"
+    (folder / ".ipynb_checkpoints").mkdir(parents=True)
+    (folder / ".ipynb_checkpoints" / "old.ipynb").write_text("{")
+    (folder / "a.ipynb").write_bytes(EXERCISE.read_bytes())
+    (folder / "b.ipynb").write_text("{")
+    status, results = graded(folder, folder=tmp_path / "r")
+    first, second = results["submissions"]
+    assert status == 1 and len(results["submissions"]) == 2
+    assert first["max_points"] == 25 and second["tasks"] == [] and "damaged" in second["notes"][0]
+    assert "not graded" in capsys.readouterr().out
+
+
+def test_a_fault_of_the_grader_is_ungraded_and_no_zero(tmp_path, monkeypatch):
+    monkeypatch.setattr(submission, "_run", lambda *a: (submission.jail.Finished(3, "no kernel could start", 0.0), []))
+    record = submission.grade(SOLUTION, 5)
+    assert {task["status"] for task in record["tasks"]} == {"ungraded"}
+    assert "no kernel could start" in record["tasks"][0]["hint"]
+
+
+def test_a_full_disk_leaves_the_last_report(tmp_path, monkeypatch, capsys):
+    status, results = graded(EXERCISE, folder=tmp_path / "r")
+    before = {p.name: p.read_bytes() for p in (tmp_path / "r").iterdir()}
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(report.os, "fsync", full)
+    assert cli.main([str(EXERCISE), "--report", str(tmp_path / "r")]) == 1
+    assert "No space left" in capsys.readouterr().err
+    assert {p.name: p.read_bytes() for p in (tmp_path / "r").iterdir()} == before
+
+
+def test_an_interrupt_ends_the_run_and_writes_nothing(tmp_path):
+    path = handed_in("05_rmsnorm", {"05.1": "import time; time.sleep(500)"}, tmp_path / "slow.ipynb")
+    before = processes()
+    process = subprocess.Popen([sys.executable, "-m", "grading.cli", str(path), "--report", str(tmp_path / "r")], cwd=ROOT,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not processes() - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 1 and "interrupted" in said and "Traceback" not in said
+    assert not (tmp_path / "r" / "results.json").exists()
+    assert not processes() - before
