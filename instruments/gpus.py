@@ -4,6 +4,7 @@ Rates are dense (no structured sparsity) peaks at boost clock, of the SXM or ser
 program reaches; what one real H200 reached is recorded under bench/results/ and read through instruments/results.py.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cache
 
@@ -87,6 +88,5 @@ def this_gpu() -> GPU | None:
     """The datasheet entry of this machine's GPU; None without a GPU, or with one the course has no entry for."""
     if not torch.cuda.is_available():
         return None
-    device = torch.cuda.get_device_name()
-    return next((gpu for name, gpu in GPUS.items() if name in device.split()), None) or next(
-        (gpu for name, gpu in GPUS.items() if name in device), None)
+    words = re.split(r"[^A-Za-z0-9]+", torch.cuda.get_device_name())  # 'NVIDIA A100-SXM4-80GB'; an L40S is no L4
+    return next((gpu for name, gpu in GPUS.items() if name in words), None)

@@ -33,6 +33,7 @@ def need_gpu():
 
 def copies_needed(nbytes: int) -> int:
     """How many copies of arguments and results of `nbytes` exceed FRESH times this GPU's L2; at least two."""
+    need_gpu()
     l2 = torch.cuda.get_device_properties(0).L2_cache_size
     return max(2, min(MAX_COPIES, -(-FRESH * l2 // max(1, nbytes))))
 
