@@ -67,6 +67,10 @@ def _launcher() -> Callable | None:
                  if foreign or owner in (None, thread)), None)
 
 
+def _route():
+    """Put the redirecting run in place, or Triton's own, as _launchers and _observers ask; `_install` makes it."""
+
+
 def _record(kernel, grid, args, kwargs) -> LaunchRecord:
     names = set(kernel.arg_names)
     bound = kernel.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in names})
@@ -83,11 +87,15 @@ def _interpreted(kernel, grid, args, kwargs):
 
 
 def _install():
-    """Put one branch in front of JITFunction.run, and let interpreted kernels call each other and skip tuning."""
+    """Let launches be redirected and observed, and interpreted kernels call each other and skip tuning.
+
+    While nothing redirects or observes, JITFunction.run is Triton's own, and a launch costs what it costs anywhere.
+    """
+    global _route
     compiled_run, compiled_call, tuned_run = JITFunction.run, JITFunction.__call__, Autotuner.run
 
     def run(self, *args, grid, warmup, **kwargs):
-        if not (_launchers or _observers) or warmup:
+        if warmup:
             return compiled_run(self, *args, grid=grid, warmup=warmup, **kwargs)
         for observer in list(_observers):
             observer(_record(self, grid, args, kwargs))
@@ -115,7 +123,10 @@ def _install():
             config.pre_hook({k: v for k, v in chosen.items() if k in self.arg_names})
         return self.fn.run(*args, **kwargs, **config.all_kwargs())
 
-    JITFunction.run, JITFunction.__call__, Autotuner.run = run, call, autotuned
+    def _route():
+        JITFunction.run = run if _launchers or _observers else compiled_run
+
+    JITFunction.__call__, Autotuner.run = call, autotuned
 
 
 def _stand_ins():
@@ -180,20 +191,24 @@ def launching(launcher: Callable):
         raise RuntimeError(NO_TRITON)
     entry = (threading.current_thread(), launcher, object())  # equal to no other, however blocks nest
     _launchers.append(entry)
+    _route()
     try:
         yield
     finally:
         _launchers.remove(entry)
+        _route()
 
 
 @contextmanager
 def observe(callback: Callable):
     """`callback` gets a LaunchRecord before each launch inside this block, however the launch then runs."""
     _observers.append(callback)
+    _route()
     try:
         yield
     finally:
         _observers.remove(callback)
+        _route()
 
 
 @contextmanager
@@ -230,6 +245,7 @@ else:
     _install()
     if device() == "cpu":
         _launchers.append((None, _interpreted, None))
+    _route()
 
 
 @triton.jit

@@ -179,7 +179,7 @@ def layernorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, stats_ptr, dx_ptr,
 def _plan(cols: int, dtype: torch.dtype) -> tuple[str, dict]:
     path, config = forward_plan(cols, dtype, RESIDENT_BYTES)
     if path == "resident":
-        config = resident_config(config["BLOCK"], per_thread=32)  # two sums in a row: fewer warps wait for each other
+        config = resident_config(config["BLOCK"], per_thread=32, most=8)  # two sums in turn: few warps, short waits
     return path, WIDE_CONFIG if path == "streaming" else config
 
 

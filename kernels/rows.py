@@ -12,8 +12,8 @@ from instruments.backend import tl, triton
 MAX_COLS = 1 << 20  # forward
 MAX_COLS_BACKWARD = 1 << 17
 RESIDENT_BLOCK_LIMIT = 1 << 15  # the widest row that can stay in registers without spills
-NARROW_BLOCK = 512  # below this many columns a program takes several rows, or its threads have too little to load
-NARROW_TILE = 4096  # elements of such a program's tile
+NARROW_BLOCK = 512  # up to this many columns a program takes several rows, or its threads have too little to load
+NARROW_TILE = 2048  # elements of such a program's tile
 RESIDENT_BLOCK_BACKWARD = 8192  # x, dy, weight and its gradient share the registers
 PIPELINE_BYTES = 98_304  # of 16-bit rows on their way per multiprocessor in the backward; twice that for fp32
 WIDE_CONFIG = {"BLOCK": 1024, "num_warps": 4}
@@ -40,9 +40,9 @@ def _multiprocessor() -> tuple[int, int]:
     return properties.multi_processor_count, properties.shared_memory_per_multiprocessor
 
 
-def resident_config(block: int, per_thread: int = 16) -> dict:
-    """Tile and warps of a kernel that keeps its row: `per_thread` elements per thread, in 1 to 16 warps."""
-    return {"BLOCK": block, "num_warps": min(16, max(1, block // (32 * per_thread)))}
+def resident_config(block: int, per_thread: int = 16, most: int = 16) -> dict:
+    """Tile and warps of a kernel that keeps its row: `per_thread` elements per thread, in 1 to `most` warps."""
+    return {"BLOCK": block, "num_warps": min(most, max(1, block // (32 * per_thread)))}
 
 
 def streaming_config(cols: int, dtype: torch.dtype) -> dict:
@@ -67,7 +67,7 @@ def forward_plan(cols: int, dtype: torch.dtype, resident_bytes: int, path: str |
     """
     block = triton.next_power_of_2(cols)
     if path is None:
-        path = ("narrow" if block < NARROW_BLOCK else
+        path = ("narrow" if block <= NARROW_BLOCK else
                 "resident" if cols * dtype.itemsize <= resident_bytes else "streaming")
     if path == "narrow" and block <= NARROW_TILE:
         return path, {"ROWS": NARROW_TILE // block, "BLOCK": block, "num_warps": 4}
