@@ -9,7 +9,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-CELL_SECONDS = 60.0
+CELL_SECONDS = 120.0
 
 
 class Usage(Exception):

@@ -8,6 +8,7 @@ directory), not malice: network, other files and the rest of the machine are wit
 import os
 import secrets
 import signal
+import site
 import subprocess
 import sys
 import time
@@ -41,6 +42,7 @@ def environment(folder: Path, root: Path) -> dict:
     home.mkdir(exist_ok=True)
     places = ("HOME", "TMPDIR", "IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR",
               "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR")
+    kept["PYTHONUSERBASE"] = os.environ.get("PYTHONUSERBASE") or site.getuserbase()  # packages installed for the user
     return {**kept, **{place: str(home) for place in places}, "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg",
             "PYTHONUNBUFFERED": "1", "JUPYTER_PLATFORM_DIRS": "1"}
 

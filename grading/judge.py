@@ -105,7 +105,8 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
         verdict = simple(task, "failed", finding.hint(task), finding.kind)
         verdict.place = finding.place
         wrong = {index for index, _ in findings}
-        verdict.unproved = [f"{len(wrong)} of {len(task.cases)} cases failed"]
+        if len(cases) > len(wrong):
+            verdict.proved = [f"{len(cases) - len(wrong)} of {len(task.cases)} cases right"]
         return verdict
     verdict = Verdict(task.id, task.title, "passed", task.points, 0, task.max_points)
     verdict.proved = _proved(task, cases, compiled)

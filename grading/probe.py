@@ -27,8 +27,11 @@ MAX_RECORDS = 20  # out-of-bounds accesses and launches told in full
 MAX_TEXT = 1500
 
 
-def run(task_id: str, namespace: dict, folder: Path | str = ".") -> None:
-    """Call the task's functions, found in `namespace` by name, on every case; write results/<task>/result.json."""
+def run(task_id: str, namespace: dict, folder: Path | str = ".", expendable: bool = False) -> None:
+    """Call the task's functions, found in `namespace` by name, on every case; write results/<task>/result.json.
+
+    expendable: end the process where a kernel has broken the GPU's context, so that the tasks after it get a fresh one.
+    """
     folder = Path(folder)
     spec = json.loads((folder / "tasks" / task_id / "task.json").read_text(encoding="utf-8"))
     out = folder / "results" / task_id
@@ -40,6 +43,8 @@ def run(task_id: str, namespace: dict, folder: Path | str = ".") -> None:
         result["cases"].append(record)
         _write(out / "result.json", result)
         errors += record["error"] is not None
+        if record["error"] and expendable and _gpu_is_lost():
+            os._exit(1)
         if errors == MAX_ERRORS or (record["error"] or {}).get("not_implemented"):
             break
     if spec.get("speed") and not errors and backend.mode() == "compiled" and backend.device() == "cuda":
@@ -53,6 +58,17 @@ def environment() -> dict:
     cuda = backend.device() == "cuda"
     return {"mode": backend.mode(), "device": torch.cuda.get_device_name() if cuda else "cpu",
             "torch": torch.__version__, "triton": backend.triton.__version__}
+
+
+def _gpu_is_lost() -> bool:
+    """Whether the GPU's context is broken: after an illegal access every later call fails too."""
+    if backend.device() != "cuda":
+        return False
+    try:
+        torch.cuda.synchronize()
+        return False
+    except RuntimeError:
+        return True
 
 
 def _write(path: Path, value) -> None:
@@ -181,8 +197,9 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict) -> d
     launches, names, taken = [], {}, set()  # names: tensor as launched -> the meter's name for it
 
     def seen(launch):
-        constants = {p.name: launch.args[p.name] for p in launch.kernel.params
-                     if p.is_constexpr and type(launch.args.get(p.name)) in (bool, int, float, str)}
+        constants = {p.name: getattr(launch.args.get(p.name), "value", launch.args.get(p.name))
+                     for p in launch.kernel.params if p.is_constexpr}
+        constants = {name: value for name, value in constants.items() if type(value) in (bool, int, float, str)}
         if len(launches) < MAX_RECORDS:
             launches.append({"kernel": launch.name, "own": launch.kernel.fn.__module__ == module,
                              "grid": list(launch.grid), "constants": constants})

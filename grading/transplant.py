@@ -22,7 +22,7 @@ import os, sys
 sys.path[:] = [{folder!r}] + [p for p in sys.path if not os.path.exists(os.path.join(p, "grading", "judge.py"))]
 sys.modules.update(dict.fromkeys(("kernels", "widgets", "solutions", "lessons", "exercises", "bench")))
 """
-EXPORT = "import grading.probe as _probe\n_probe.run({task!r}, globals(), {folder!r})"
+EXPORT = "import grading.probe as _probe\n_probe.run({task!r}, globals(), {folder!r}, expendable=True)"
 
 
 @dataclass

@@ -9,7 +9,7 @@ import time
 
 import nbformat
 import pytest
-from grading_tools import answers, edited, handed_in
+from grading_tools import answers, edited, handed_in, verdict_of
 from nbformat.v4 import new_code_cell, new_notebook
 
 from grading import cli, report, submission
@@ -66,6 +66,8 @@ def test_one_bad_task_costs_no_other(tmp_path):
                         "05.5": "SyntaxError"}.items():
         assert words in tasks[task]["hint"]
     assert results["submissions"][0]["points"] == 3
+    in_the_notebook = verdict_of("05.3", edited(ANSWERS["05.3"], (", mask=inside, other=0.0", ""), (", mask=inside", "")))
+    assert in_the_notebook.hint == tasks["05.3"]["hint"]
 
 
 def test_answers_that_attack_the_run_do_not_stop_it(tmp_path):

@@ -1,0 +1,58 @@
+"""`check` in a notebook: what it prints, and how it tells nbgrader."""
+
+import pytest
+from grading_tools import answers, edited, module_of
+
+from grading import check
+
+SOLUTION = answers("05_rmsnorm")
+
+
+def checked(task, source, *names):
+    """Call `check` as a cell of a notebook would: from the module in which the answer is defined."""
+    module = module_of(source)
+    scope = vars(module)
+    scope["check"] = check
+    exec(f"check({task!r}, {', '.join(names)})", scope)
+
+
+def test_a_right_answer_is_told_what_was_proved_and_what_waits(capsys):
+    checked("05.3", SOLUTION["05.3"], "gemma_norm")
+    said = capsys.readouterr().out
+    for words in ("05.3  The resident kernel", "4 of 5 points, 1 pending", "12 cases right", "no access out of bounds",
+                  "needs a GPU", "public seed"):
+        assert words in said, said
+
+
+def test_a_wrong_answer_gets_its_hint(capsys):
+    checked("05.3", edited(SOLUTION["05.3"], ("triton.next_power_of_2(cols)", "1024")), "gemma_norm")
+    said = capsys.readouterr().out
+    assert "failed, 0 of 5 points" in said and "columns from 1,024 on of y are never written" in said
+
+
+def test_an_untouched_task_passes_quietly(capsys):
+    checked("05.2", "def tile_loop(x, weight, eps, block):\n    raise NotImplementedError()", "tile_loop")
+    assert capsys.readouterr().out == "05.2  The tile loop, in PyTorch: not attempted, 0 of 3 points\n"
+
+
+def test_nbgrader_learns_of_a_failure_by_an_exception(monkeypatch, capsys):
+    monkeypatch.setenv("NBGRADER_EXECUTION", "validate")
+    checked("05.2", SOLUTION["05.2"], "tile_loop")
+    with pytest.raises(AssertionError):
+        checked("05.2", "def tile_loop(x, weight, eps, block):\n    raise NotImplementedError()", "tile_loop")
+
+
+def test_wrong_calls_are_explained():
+    with pytest.raises(ValueError, match="05.1 takes 3 function"):
+        check("05.1", len)
+    with pytest.raises(ValueError, match="05.99"):
+        check("05.99", len)
+
+
+def test_a_kernel_from_elsewhere_does_not_count(capsys):
+    source = SOLUTION["05.3"].split("def gemma_norm(")[0]
+    other = module_of(source).__name__
+    answer = f"import sys\ngemma_norm_kernel = sys.modules[{other!r}].gemma_norm_kernel\n\n\ndef gemma_norm(" + SOLUTION[
+        "05.3"].split("def gemma_norm(")[1]
+    checked("05.3", answer, "gemma_norm")
+    assert "comes from outside your answer" in capsys.readouterr().out
