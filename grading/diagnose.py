@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from grading.arrays import rounded
+from grading.arrays import STORAGE, rounded
 from grading.checks import DType, Expected, Task, Tensor, plain
 from grading.tolerances import limit
 
 #: kinds, the most telling first
 KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds", "unwritten", "exception", "count",
          "type", "dtype", "shape", "suspect", "overflow", "nan", "divisor", "sixteen_bit", "rounded_output", "row_scale",
-         "tail", "some_rows", "wrong", "not_by_kernel", "torch_work", "input_changed", "verdict", "tile_too_wide", "whole_tensor",
+         "tail", "some_rows", "wrong", "not_by_kernel", "torch_work",
+         "not_read", "input_changed", "verdict", "tile_too_wide", "whole_tensor",
          "bytes", "slow")
 
 ADVICE = {
@@ -41,6 +42,7 @@ ADVICE = {
     "some_rows": "Whole rows are wrong and others right: look at how the row's address is formed (program id, row stride).",
     "wrong": "Compare with the formula step by step on a small input.",
     "not_by_kernel": "A torch operation produced it: let the kernel store the final values.",
+    "not_read": "The kernel has to compute its results from the inputs themselves, not from something made of them before.",
     "torch_work": "Allocate with torch.empty and let the kernel do the rest: what torch does is memory traffic too.",
     "input_changed": "Write into tensors of your own; the caller still needs its inputs.",
     "tile_too_wide": "Loop over tiles of a fixed width instead of making the tile as wide as the row.",
@@ -199,6 +201,10 @@ def _metered(task: Task, arguments: dict, record: dict):
     if strays:
         more = f", and {len(strays) - 1} more such accesses" if len(strays) > 1 else ""
         yield Finding("out_of_bounds", strays[0]["text"] + more, place={"index": strays[0]["index"]})
+    for name, value in arguments.items():
+        if task.kernel and isinstance(value, Tensor) and len(value.shape) > 1 and value.nbytes and not strays:
+            if sum(t["unique_read"] for t in tensors if t["role"] == name) < value.nbytes:
+                yield Finding("not_read", f"the kernels do not read all of {name}")
     if task.max_tile:
         wide = [(name, value) for l in launches for name, value in l["constants"].items()
                 if isinstance(value, int) and not isinstance(value, bool) and value > task.max_tile]
@@ -240,8 +246,10 @@ def _stored(expected: list, record: dict):
             yield Finding("not_by_kernel", f"no kernel stored {e.name}")
             continue
         t = max(launched, key=lambda t: t["unique_written"])
-        if t["unique_written"] and not t["unwritten"]:
+        if t["unique_written"] and not t["unwritten"] and len(launched) == 1:
             continue
+        if sum(t["unique_written"] for t in launched) >= e.values.size * STORAGE[e.dtype].itemsize and len(launched) > 1:
+            continue  # stored through several views of it
         if not t["unique_written"]:
             yield Finding("unwritten", f"no program stores anything to {e.name}",
                           "Pass it to the kernel and store every element of it.")

@@ -217,15 +217,9 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict) -> d
 
     with _poisoned(), backend.observe(seen), _Operations() as watch:
         report = meter(function, *arguments.values())
-    place = {}  # address -> what the task calls the tensor there
     returned = list(report.result) if isinstance(report.result, (tuple, list)) else [report.result]
-    for i, item in enumerate(returned):
-        if isinstance(item, torch.Tensor) and item.numel():
-            place[item.data_ptr()] = f"returned {i}"
-    for name, value in arguments.items():
-        if isinstance(value, torch.Tensor) and value.numel():
-            place[value.data_ptr()] = name
-    roles = {label: place.get(key[0], "") for key, label in names.items()}
+    known = {**{f"returned {i}": item for i, item in enumerate(returned)}, **arguments}
+    roles = {label: next((role for role, t in known.items() if _within(key[0], t)), "") for key, label in names.items()}
     tensors = []
     for t in report.tensors.values():
         tensors.append({
@@ -238,6 +232,14 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict) -> d
     told = _export(report.result, arguments, out, case["id"])
     return {**told, "launches": launches, "operations": watch.largest, "meter": {"tensors": tensors, "launches": report.launches,
                                                    "programs": report.programs}}
+
+
+def _within(address: int, tensor) -> bool:
+    """Whether an address lies in a tensor, so that a kernel's argument is the tensor or a view of it."""
+    if not isinstance(tensor, torch.Tensor) or not tensor.numel():
+        return False
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr() <= address < tensor.data_ptr() + span * tensor.element_size()
 
 
 # ---------------------------------------------------------------- torch: how much one operation touched

@@ -121,6 +121,21 @@ def add_gemma_norm(x, residual, weight, eps):
     fused[x.shape[:1]](x, residual, weight, y, x.shape[1], eps, triton.next_power_of_2(x.shape[1]))
     return y
 '''),
+    "05.5 row by row, through views": ("05.5", '''
+@triton.jit
+def one_row(x_ptr, residual_ptr, weight_ptr, y_ptr, cols, eps, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    total = tl.load(x_ptr + c, c < cols, 0).to(tl.float32) + tl.load(residual_ptr + c, c < cols, 0)
+    tl.store(residual_ptr + c, total, c < cols)
+    scale = 1 / tl.sqrt(tl.sum(total * total) / cols + eps)
+    tl.store(y_ptr + c, total * scale * (1 + tl.load(weight_ptr + c, c < cols, 0)), c < cols)
+
+def add_gemma_norm(x, residual, weight, eps):
+    y = torch.empty_like(x)
+    for a, b, c in zip(x, residual, y):
+        one_row[(1, )](a, b, weight, c, len(a), eps, BLOCK=triton.next_power_of_2(len(a)))
+    return y
+'''),
     "05.6 alternating signs": ("05.6", '''
 def show_wrong(cols):
     row = torch.full((cols, ), 0.0625)
@@ -195,6 +210,14 @@ WRONG = {
     "a kernel beside the work": ("05.3", [BY_TORCH], "not_by_kernel", ["no kernel stored"]),
     "kernel rounds, torch finishes": ("05.3", [("    return y, scale", "    return y.mul_(1.0), scale")], "torch_work",
                                       ["mul_", "outside the kernel"]),
+    "numpy computes, a kernel copies": ("05.5", [
+        ("def add_gemma_norm(x", "def reference(x, residual, weight, eps):\n    total = x.float().numpy() + residual.numpy()\n"
+         "    residual.numpy()[:] = total\n    scale = 1 / ((total**2).mean(1, keepdims=True) + eps)**0.5\n"
+         "    return torch.from_numpy(total * scale * (1 + weight.numpy()))\n\n\ndef add_gemma_norm(x"),
+        ("    y = torch", "    made = reference(x, residual, weight, eps)\n    y = torch"),
+        ("(x, residual, weight, y, cols", "(made, made, weight, y, cols"),
+        ("    tl.store(residual_ptr + row * cols + columns, total, mask=inside)\n", ""),
+        ("total * scale * (1 + weight)", "x")], ("not_by_kernel", "torch_work", "not_read"), ["kernel"]),
     "x loaded twice": ("05.3", [("    tl.store(y_ptr", f"    x = tl.load(x_ptr + row * {X_LOAD}).to(tl.float32)\n"
                                  "    tl.store(y_ptr")], "bytes", ["x is read 2.0 times", "once"]),
     "x overwritten": ("05.3", [("    tl.store(scale_ptr", "    tl.store(x_ptr + row * x_row_stride + columns, x, mask=inside)\n"

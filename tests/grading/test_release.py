@@ -2,6 +2,7 @@
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from grading import release
@@ -52,6 +53,15 @@ def test_an_exercise_shows_no_solution(path):
 
 def test_every_exercise_with_checks_has_a_solution():
     assert set(exercises()) == {path.stem for path in SOLUTIONS}
+
+
+@pytest.mark.parametrize("path", SOLUTIONS, ids=lambda p: p.stem)
+def test_run_all_passes_over_an_untouched_exercise(path):
+    nb = released(nbformat.read(path, as_version=4))
+    NotebookClient(nb, timeout=120, resources={"metadata": {"path": str(ROOT / "exercises")}}).execute()
+    for cell in nb.cells:
+        if grade_id(cell).startswith("check"):
+            assert "not attempted" in "".join(output.get("text", "") for output in cell.outputs)
 
 
 def test_regions_become_nbgraders_stub():
