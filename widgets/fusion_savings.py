@@ -29,7 +29,7 @@ def fusion_savings(rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu:
     timed.set_xlim(0, 1.6)
     moved.set_title("bytes asked for", fontsize=10, loc="left")
     timed.set_yticks([])
-    heading = timed.set_title("", fontsize=10, loc="left", animated=True)
+    heading = timed.set_title("", fontsize=10, loc="left")
 
     def bar(axes, y, height, **look):
         return axes.barh(y, 0, height, animated=True, **look)[0]

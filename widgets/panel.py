@@ -13,11 +13,10 @@ function that moves those artists to new values and returns the sentence:
 
     Panel("Row width", figure, {"cols": Powers("columns", 6, 16, value=4096)}, draw)
 
-Redrawing is fast because nothing is made anew: axes and all else that is not `animated` are painted once, the figure
-never passes through pyplot (callbacks run in another thread than the cells), no layout engine runs, the PNG is hardly
-compressed, and picture and sentence travel to the page in one message. (A figure without animated artists is painted
-whole each time, which a panel with few texts can afford.) Everything here is in the API of ipywidgets 7.7.1, which
-Colab ships.
+Redrawing is fast because nothing is made anew: what is not `animated` (axes, titles, anything that seldom changes) is
+painted again only after it changed, no layout engine runs, the PNG is hardly compressed, and picture and sentence
+travel to the page in one message. The figure never passes through pyplot, as callbacks run in another thread than the
+cells. Everything here is in the API of ipywidgets 7.7.1, which Colab ships.
 """
 
 import base64
@@ -151,7 +150,7 @@ class Panel:
         self.sentence, self.png, self.error = "", b"", ""
         self._draw, self._lock, self._setting = draw, threading.RLock(), False
         self._moving = sorted((a for a in figure.findobj() if a.get_animated()), key=lambda a: a.get_zorder())
-        self._ground = None  # the picture's pixels without what moves
+        self._ground = None  # the pixels of what is not animated
         self._page = ipywidgets.HTML()
         self._size = [round(inches * 100) for inches in figure.get_size_inches()]  # width, height in CSS pixels
         self._picture = ""
@@ -209,8 +208,8 @@ class Panel:
 
     def _render(self) -> bytes:
         canvas = self.figure.canvas
-        if self._ground is None or not self._moving:
-            canvas.draw()  # leaves out the animated artists
+        if self._ground is None or self.figure.stale:  # animated artists make nothing stale, and draw() omits them
+            canvas.draw()
             self._ground = canvas.copy_from_bbox(self.figure.bbox)
         canvas.restore_region(self._ground)
         for artist in self._moving:

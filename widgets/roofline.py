@@ -1,6 +1,7 @@
 """The roofline panel: which roof is over an operation, on which GPU, in which dtype; yours among them."""
 
 import ipywidgets
+from matplotlib.transforms import offset_copy
 
 from instruments.gpus import DTYPES, GPUS
 from instruments.ops import op_traffic
@@ -63,38 +64,31 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
     axes.set_yticks([1e10, 1e11, 1e12, 1e13, 1e14, 1e15], ["10 G", "100 G", "1 T", "10 T", "100 T", "1,000 T"],
                     fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
-    roofs, ridges = {}, {}
-    for kind, style, width in (("matrix", "-", 2.2), ("vector", "-", 1.4)):
-        (line,) = axes.plot([], [], style, color=BLACK, linewidth=width, animated=True)
-        text = axes.text(X[1], 1, "", fontsize=8.5, ha="right", va="top", animated=True)
-        (drop,) = axes.plot([], [], ":", color="#777777", linewidth=1, animated=True)
-        label = axes.text(1, Y[0] * 1.25, "", fontsize=8.5, ha="left", va="bottom", color="#444444",
-                          animated=True)
-        roofs[kind], ridges[kind] = (line, text), (drop, label)
-    (copied,) = axes.plot([], [], "--", color=RED, linewidth=1, animated=True)
-    (multiplied,) = axes.plot([], [], "--", color=RED, linewidth=1, animated=True)
+    roofs = {}
+    for kind, width in (("matrix", 2.2), ("vector", 1.4)):  # these change with the GPU, not with the sizes
+        roofs[kind] = (axes.plot([], [], color=BLACK, linewidth=width)[0],
+                       axes.text(X[1], 1, "", fontsize=8.5, ha="right", va="top"),
+                       axes.plot([], [], ":", color="#777777", linewidth=1)[0],
+                       axes.text(1, Y[0] * 1.25, "", fontsize=8.5, ha="left", va="bottom", color="#444444"))
+    (copied,) = axes.plot([], [], "--", color=RED, linewidth=1)
+    (multiplied,) = axes.plot([], [], "--", color=RED, linewidth=1)
+    (dots,) = axes.plot([], [], "x", color=RED, markersize=7, markeredgewidth=1.6)
+    note = axes.text(0.995, 0.115, "", transform=axes.transAxes, fontsize=8, ha="right", va="bottom", color=RED,
+                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
     markers = {name: axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=8, animated=True)[0]
                for name, (_, _, marker, colour) in PRESETS.items()}
     (yours,) = axes.plot([], [], "*", color="white", markeredgecolor=BLACK, markersize=14, animated=True)
-    (dots,) = axes.plot([], [], "x", color=RED, markersize=7, markeredgewidth=1.6, animated=True)
     (ring,) = axes.plot([], [], "o", markerfacecolor="none", markeredgecolor=BLACK, markersize=17, animated=True)
-    labels = {side: [axes.annotate("", (1, 1), offset, textcoords="offset points", fontsize=8.5, ha=ha, va=va,
-                                   animated=True)
+    labels = {side: [axes.text(1, 1, "", fontsize=8.5, ha=ha, va=va, animated=True,
+                               transform=offset_copy(axes.transData, figure, x, y, units="points"))
                      for _ in range(len(PRESETS) + 1)]
-              for side, offset, ha, va in (("above", (-7, 5), "right", "bottom"), ("below", (10, -4), "left", "top"))}
-    note = axes.text(0.995, 0.115, "", transform=axes.transAxes, fontsize=8, ha="right", va="bottom", color=RED,
-                     animated=True, bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
+              for side, x, y, ha, va in (("above", -7, 5, "right", "bottom"), ("below", 10, -4, "left", "top"))}
+    shown = ()  # GPU, dtype and whether measured, of the roofs drawn last
+    large = []  # the shares of their roof that measured kernels reach, in percent
 
-    def draw(gpu, dtype, n, look_at, flops, nbytes, unit, measured):
-        device, n = GPUS[gpu], round(n)
-        matrix = _matrix_unit(device, dtype)
-        work = {name: traffic(n, DTYPES[dtype]) for name, (traffic, _, _, _) in PRESETS.items()}
-        units = {name: matrix if on_matrix else "vector" for name, (_, on_matrix, _, _) in PRESETS.items()}
-        work[YOURS] = Traffic({YOURS: nbytes}, flops=flops)
-        units[YOURS] = matrix if unit == "matrix" else "vector"
-
+    def draw_roofs(device, dtype, matrix, recorded, measured):
         for kind, which in (("matrix", matrix), ("vector", "vector")):
-            (line, text), (drop, label) = roofs[kind], ridges[kind]
+            line, text, drop, label = roofs[kind]
             peak, ridge = device.peak(which), device.ridge(which)
             line.set_data([X[0], ridge, X[1]], [X[0] * device.bandwidth, peak, peak])
             text.set_y(peak / 1.7)
@@ -102,9 +96,37 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
             drop.set_data([ridge, ridge], [Y[0], peak])
             label.set_x(ridge * 1.1)
             label.set_text(f"ridge {number(ridge, digits=3)}")
-            for artist in (line, text, drop, label):
+            for artist in roofs[kind]:
                 artist.set_visible(kind == "vector" or which != "vector")
 
+        recorded = recorded or {}
+        copy = recorded.get("copy_gbps", 0) * 1e9
+        flat = recorded.get("matmul_tflops", {}).get(dtype, 0) * 1e12
+        top = flat or device.peak(matrix)
+        copied.set_data(([X[0], top / copy], [X[0] * copy, top]) if copy else ([], []))
+        multiplied.set_data(([top / copy if copy else X[0], X[1]], [flat, flat]) if flat else ([], []))
+        if flat:
+            roofs["matrix"][1].set_y(min(flat / 1.15, device.peak(matrix) / 1.7))
+        timed = [(Traffic({"all": case["bytes"]}, {}, case["flops"]), case["impl"]["bytes-first"]["graph_us"] * 1e-6)
+                 for case in recorded.get("cases", ()) if case["dtype"] == dtype and case["flops"]
+                 and "graph_us" in case["impl"].get("bytes-first", {})]
+        dots.set_data([work.intensity for work, _ in timed], [work.flops / seconds for work, seconds in timed])
+        note.set_text("" if not measured else f"no measurements are recorded for the {device.name}" if not recorded else
+                      f"measured: × the course's kernels, dashed: copy and matmul\n{provenance(device.name.lower())}")
+        return [100 * work.roofline_seconds(device) / seconds for work, seconds in timed if work.bytes > device.l2]
+
+    def draw(gpu, dtype, n, look_at, flops, nbytes, unit, measured):
+        nonlocal shown, large
+        device, n = GPUS[gpu], round(n)
+        matrix = _matrix_unit(device, dtype)
+        work = {name: traffic(n, DTYPES[dtype]) for name, (traffic, _, _, _) in PRESETS.items()}
+        units = {name: matrix if on_matrix else "vector" for name, (_, on_matrix, _, _) in PRESETS.items()}
+        work[YOURS] = Traffic({YOURS: nbytes}, flops=flops)
+        units[YOURS] = matrix if unit == "matrix" else "vector"
+
+        if shown != (gpu, dtype, measured):
+            shown = gpu, dtype, measured
+            large = draw_roofs(device, dtype, matrix, _recorded(gpu) if measured else None, measured)
         points = {name: (each.intensity, each.flops / each.roofline_seconds(device, units[name]))
                   for name, each in work.items()}
         for name, marker in (*markers.items(), (YOURS, yours)):
@@ -116,29 +138,13 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
             for i, text in enumerate(texts):
                 text.set_visible(i < len(groups))
                 if i < len(groups):
-                    members, *text.xy = groups[i]
+                    members, *place = groups[i]
+                    text.set_position(place)
                     text.set_text(", ".join(members))
 
-        recorded = _recorded(gpu) if measured else None
-        cases = [case for case in (recorded or {}).get("cases", ())
-                 if case["dtype"] == dtype and case["flops"] and "graph_us" in case["impl"].get("bytes-first", {})]
-        dots.set_data([case["flops"] / case["bytes"] for case in cases],
-                      [case["flops"] / (case["impl"]["bytes-first"]["graph_us"] * 1e-6) for case in cases])
-        copy = (recorded or {}).get("copy_gbps", 0) * 1e9
-        flat = (recorded or {}).get("matmul_tflops", {}).get(dtype, 0) * 1e12
-        top = flat or device.peak(matrix)
-        copied.set_data(([X[0], top / copy], [X[0] * copy, top]) if copy else ([], []))
-        multiplied.set_data(([top / copy if copy else X[0], X[1]], [flat, flat]) if flat else ([], []))
-        if flat:
-            roofs["matrix"][1].set_y(min(flat / 1.15, device.peak(matrix) / 1.7))
-        note.set_text("" if not measured else f"no measurements are recorded for the {gpu}" if not recorded else
-                      f"measured: × the course's kernels, dashed: copy and matmul\n{provenance(gpu.lower())}")
         said = _sentence(look_at, work[look_at], device, units[look_at], matrix, n, dtype)
-        large = [case for case in cases if case["bytes"] > device.l2]
         if large:
-            shares = [100 * Traffic({"all": case["bytes"]}, {}, case["flops"]).roofline_seconds(device)
-                      / (case["impl"]["bytes-first"]["graph_us"] * 1e-6) for case in large]
-            span = " to ".join(dict.fromkeys(number(share, digits=2) for share in (min(shares), max(shares))))
+            span = " to ".join(dict.fromkeys(number(share, digits=2) for share in (min(large), max(large))))
             said += f" Measured there: kernels that move more than L2 holds reach {span}% of their roof."
         return said
 
