@@ -32,10 +32,10 @@ def check_tensor(name: str, tensor, *, shape: tuple | None = None, like: torch.T
 
 
 def check_width(name: str, tensor: torch.Tensor, limit: int):
-    """Raise ValueError unless the last dimension of `tensor` exists and is between 1 and `limit` wide."""
+    """Raise ValueError unless the last dimension of `tensor` exists and is at most `limit` wide."""
     if tensor.dim() == 0:
         raise ValueError(f"{name}: got a scalar, expected at least one dimension")
-    if tensor.shape[-1] > limit or tensor.shape[-1] == 0 and tensor.dim() == 1:
+    if tensor.shape[-1] > limit:
         raise ValueError(f"{name}: got a last dimension of {tensor.shape[-1]:,}, expected 1 to {limit:,}")
 
 

@@ -11,11 +11,12 @@ squared deviations per lane, by Welford's update (1962), and merges the lanes by
 from functools import cache
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_eps, check_tensor, check_width, wants_grad
-from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, as_rows, backward_plan, forward_plan,
+from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, as_rows, backward_plan, forward_counts, forward_plan,
                           resident_config, streaming_config, sum_partials, wide_plan)
 
 
@@ -233,6 +234,7 @@ class _LayerNorm(torch.autograd.Function):
         return _forward(x, weight, bias, eps)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, dy):
         return *layernorm_backward(dy, *ctx.saved_tensors, ctx.eps), None
 
@@ -256,24 +258,29 @@ def layernorm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: fl
 
 
 def layernorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resident", cached: bool = True) -> Traffic:
-    """What LayerNorm forward moves. path: 'resident' (one pass) or 'two_pass' (streaming).
+    """What LayerNorm forward moves. path: 'narrow' or 'resident' (one pass), 'streaming' or 'two_pass' (two).
 
     cached: weight and bias, which all rows share, are counted once, as caches serve the rest; False counts what the
     programs ask for.
     """
-    if path not in ("resident", "two_pass"):
-        raise ValueError(f"path: got {path!r}, expected 'resident' or 'two_pass'")
-    full, parameter = rows * cols * dtype.itemsize, cols * dtype.itemsize * (1 if cached else rows)
-    return Traffic({"x": full * (2 if path == "two_pass" else 1), "weight": parameter, "bias": parameter}, {"y": full},
+    passes, programs = forward_counts(rows, cols, path)
+    full, parameter = rows * cols * dtype.itemsize, cols * dtype.itemsize * (1 if cached else programs)
+    return Traffic({"x": full * passes, "weight": parameter, "bias": parameter}, {"y": full},
                    flops=7 * rows * cols + 5 * rows, launches=1)
 
 
 def layernorm_backward_traffic(rows: int, cols: int, dtype: torch.dtype, cached: bool = True) -> Traffic:
-    """What the resident backward and its two final sums move."""
-    full, parameter = rows * cols * dtype.itemsize, cols * dtype.itemsize
-    programs = backward_plan(rows, cols, dtype, tensors=2)[0]
-    partial = programs * cols * 4
-    return Traffic({"x": full, "dy": full, "weight": parameter * (1 if cached else programs), "dweight_partial": partial,
-                    "dbias_partial": partial},
-                   {"dx": full, "dweight_partial": partial, "dbias_partial": partial, "dweight": parameter,
-                    "dbias": parameter}, flops=17 * rows * cols, launches=3)
+    """What the backward and its two final sums move."""
+    full, parameter, flops = rows * cols * dtype.itemsize, cols * dtype.itemsize, 17 * rows * cols
+    if triton.next_power_of_2(cols) <= RESIDENT_BLOCK_BACKWARD:
+        programs = backward_plan(rows, cols, dtype, tensors=2)[0]
+        read = {"x": full, "dy": full, "weight": parameter * (1 if cached else programs)}
+        stats, launches = {}, 3
+    else:
+        (blocks, programs), _ = wide_plan(rows, cols)
+        read = {"x": 3 * full, "dy": 2 * full, "weight": parameter * (1 if cached else rows + programs),
+                "stats": 4 * rows * 4 * (1 if cached else blocks)}
+        stats, launches = {"stats": 4 * rows * 4}, 4
+    partials = dict.fromkeys(("dweight_partial", "dbias_partial"), programs * cols * 4)
+    return Traffic({**read, **partials}, {"dx": full, **stats, **partials, "dweight": parameter, "dbias": parameter},
+                   flops, launches)

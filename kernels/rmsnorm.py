@@ -10,12 +10,13 @@ Everything is computed in fp32, rounded once at the store.
 """
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_eps, check_tensor, check_width, wants_grad
-from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, as_rows, backward_plan, forward_plan,
-                          streaming_config, sum_partials, wide_plan)
+from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, as_rows, backward_plan, forward_counts,
+                          forward_plan, streaming_config, sum_partials, wide_plan)
 
 
 RESIDENT_BYTES = 1 << 13  # widest row that rmsnorm keeps in registers: beyond, reading it again from L1 is faster
@@ -308,6 +309,7 @@ class _RMSNorm(torch.autograd.Function):
         return _forward(x, weight, eps, path)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, dy):
         return *rmsnorm_backward(dy, *ctx.saved_tensors, ctx.eps), None, None
 
@@ -322,6 +324,7 @@ class _AddRMSNorm(torch.autograd.Function):
         return y, new_residual
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, dy, dnew_residual):
         new_residual, weight = ctx.saved_tensors
         dsum, dweight = rmsnorm_backward(dy, new_residual, weight, ctx.eps, dnew_residual)
@@ -386,43 +389,53 @@ def rmsnorm_ops(rows: int, cols: int, dtype: torch.dtype) -> dict[str, Traffic]:
 
 def rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resident", cached: bool = True,
                     weight_dtype: torch.dtype | None = None) -> Traffic:
-    """What RMSNorm forward moves. path: 'resident' (one pass), 'two_pass' (streaming) or 'naive' (six eager ops).
+    """What RMSNorm forward moves. path: one of `rmsnorm`'s ('narrow' and 'resident' read x once, 'streaming' and
+    'two_pass' twice), or 'naive' (six eager ops).
 
     cached: the weight, which all rows share, is counted once, as caches serve the rest; False counts what the programs
     ask for. weight_dtype: dtype unless given.
     """
     if path == "naive":
         return sum(rmsnorm_ops(rows, cols, dtype).values())
-    if path not in ("resident", "two_pass"):
-        raise ValueError(f"path: got {path!r}, expected 'resident', 'two_pass' or 'naive'")
+    passes, programs = forward_counts(rows, cols, path)
     full = rows * cols * dtype.itemsize
-    weight = cols * (weight_dtype or dtype).itemsize * (1 if cached else rows)
-    return Traffic({"x": full * (2 if path == "two_pass" else 1), "weight": weight}, {"y": full},
-                   flops=4 * rows * cols + 4 * rows, launches=1)
+    weight = cols * (weight_dtype or dtype).itemsize * (1 if cached else programs)
+    return Traffic({"x": full * passes, "weight": weight}, {"y": full}, flops=4 * rows * cols + 4 * rows, launches=1)
 
 
 def add_rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resident",
                         cached: bool = True) -> Traffic:
-    """What residual add and RMSNorm move. path: fused as 'resident' or 'two_pass', or 'unfused', an add and a RMSNorm."""
+    """What residual add and RMSNorm move. path: fused, as for `rmsnorm_traffic`, or 'unfused', an add and a RMSNorm."""
     full = rows * cols * dtype.itemsize
     if path == "unfused":
         add = Traffic({"x": full, "residual": full}, {"new_residual": full}, rows * cols, launches=1)
         norm = rmsnorm_traffic(rows, cols, dtype, cached=cached)
         read = {"new_residual": norm.read["x"], "weight": norm.read["weight"]}
         return add + Traffic(read, norm.written, norm.flops, launches=1)
-    if path not in ("resident", "two_pass"):
-        raise ValueError(f"path: got {path!r}, expected 'resident', 'two_pass' or 'unfused'")
-    read = {"x": full, "residual": full, "weight": cols * dtype.itemsize * (1 if cached else rows)}
-    if path == "two_pass":
+    passes, programs = forward_counts(rows, cols, path)
+    read = {"x": full, "residual": full, "weight": cols * dtype.itemsize * (1 if cached else programs)}
+    if passes == 2:
         read["new_residual"] = full
     return Traffic(read, {"new_residual": full, "y": full}, flops=5 * rows * cols + 4 * rows, launches=1)
 
 
 def rmsnorm_backward_traffic(rows: int, cols: int, dtype: torch.dtype, cached: bool = True,
-                             programs: int | None = None) -> Traffic:
-    """What the resident backward and its final sum move. programs: persistent programs, each with one partial row."""
-    full = rows * cols * dtype.itemsize
-    programs = programs or backward_plan(rows, cols, dtype, tensors=2)[0]
-    partial, weight = programs * cols * 4, cols * dtype.itemsize
-    return Traffic({"x": full, "dy": full, "weight": weight * (1 if cached else programs), "partial": partial},
-                   {"dx": full, "partial": partial, "total": weight}, flops=12 * rows * cols, launches=2)
+                             programs: int | None = None, dsum: bool = False) -> Traffic:
+    """What the backward and its final sum move. dsum: with a second gradient of x, as behind `add_rmsnorm`.
+
+    programs: persistent programs of the resident backward, each with one partial row; this machine's number unless given.
+    """
+    full, weight, flops = rows * cols * dtype.itemsize, cols * dtype.itemsize, 12 * rows * cols
+    second = {"dsum": full} if dsum else {}
+    if triton.next_power_of_2(cols) <= RESIDENT_BLOCK_BACKWARD:
+        programs = programs or backward_plan(rows, cols, dtype, tensors=3 if dsum else 2)[0]
+        partial = programs * cols * 4
+        return Traffic({"x": full, "dy": full, "weight": weight * (1 if cached else programs), **second, "partial": partial},
+                       {"dx": full, "partial": partial, "total": weight}, flops, launches=2)
+    (blocks, groups), _ = wide_plan(rows, cols)
+    statistic, partial = rows * 4, groups * cols * 4
+    asked = statistic * (1 if cached else blocks)
+    return Traffic({"x": 2 * full, "dy": 2 * full, "weight": weight * (1 if cached else rows + groups), **second,
+                    "scale": asked, "coefficient": asked, "partial": partial},
+                   {"dx": full, "scale": statistic, "coefficient": statistic, "partial": partial, "total": weight},
+                   flops, launches=3)

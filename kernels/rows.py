@@ -82,6 +82,14 @@ def forward_plan(cols: int, dtype: torch.dtype, resident_bytes: int, path: str |
                      f"path: got {path!r}, expected None or one of {', '.join(PATHS)}")
 
 
+def forward_counts(rows: int, cols: int, path: str) -> tuple[int, int]:
+    """(how often a row is read, how many programs read the parameters that all rows share) on one of PATHS."""
+    if path not in PATHS:
+        raise ValueError(f"path: got {path!r}, expected one of {', '.join(PATHS)}")
+    rows_per_program = max(1, NARROW_TILE // triton.next_power_of_2(cols)) if path == "narrow" else 1
+    return 2 if path in ("streaming", "two_pass") else 1, triton.cdiv(rows, rows_per_program)
+
+
 @cache
 def backward_plan(rows: int, cols: int, dtype: torch.dtype, tensors: int) -> tuple[int, dict]:
     """(programs, tile, warps and stages) of the resident backward, which loads `tensors` rows per step.
