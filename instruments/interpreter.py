@@ -459,6 +459,7 @@ class _Grid(stock.GridExecutor):
         _running.append(launch)
         scope = stock._patch_lang(_LANGUAGE)
         scope.set_attr(tl, "range", _range)
+        scope.set_attr(tl.tensor, "__index__", lambda self: self.handle.data.item())  # 3.6 with numpy 2.4 needs it
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn either
                 for x in range(grid[0]):
