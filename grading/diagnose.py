@@ -157,6 +157,10 @@ def most_telling(task: Task, found: list) -> Finding:
     """The finding to show, out of [(case index, Finding)] of a whole task."""
     big = any(f.kind == "row_scale" and abs(f.place.get("factor", 1) - 1) > SIXTEEN_BIT_ROUNDING for _, f in found)
     kept = [(i, f) for i, f in found if not (big and f.kind == "sixteen_bit")] or found  # rounding is never that large
+    # a mistaken formula shows in every case that it spoils; one match among many other failures is a coincidence
+    suspects = [f.text for _, f in kept if f.kind == "suspect"]
+    others = [f for _, f in kept if f.kind in ("divisor", "sixteen_bit", "rounded_output", "row_scale", "wrong") and f.place]
+    kept = [(i, f) for i, f in kept if f.kind != "suspect" or 2 * suspects.count(f.text) > len(others)]
     index, finding = min(kept, key=lambda pair: (pair[1].rank, pair[0]))
     case = task.cases[index]
     if case.hint and {i for i, _ in found} == {index} and finding.kind not in ("suspect", "bytes", "no_kernel"):
