@@ -211,7 +211,7 @@ def _metered(task: Task, arguments: dict, record: dict):
                 yield Finding("not_read", f"the kernels do not read all of {name}")
     if task.max_tile:
         wide = [(name, value) for l in launches for name, value in l["constants"].items()
-                if isinstance(value, int) and not isinstance(value, bool) and value > task.max_tile]
+                if isinstance(value, int) and value > task.max_tile and value & (value - 1) == 0]  # as every tile's width
         if wide:
             yield Finding("tile_too_wide", f"{wide[0][0]}={wide[0][1]:,}, and the task allows tiles of at most "
                           f"{task.max_tile:,} columns")

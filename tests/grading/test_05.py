@@ -85,7 +85,7 @@ def gemma_norm(x, weight, eps):
 '''),
     "05.4 backwards, resident where it fits": ("05.4", '''
 @triton.jit
-def both_ways(x_ptr, weight_ptr, y_ptr, stride, cols, eps, tiles, BLOCK: tl.constexpr):
+def both_ways(x_ptr, weight_ptr, y_ptr, stride, cols: tl.constexpr, eps, tiles, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     total = 0.0
     for tile in range(tiles):
