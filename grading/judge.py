@@ -80,6 +80,12 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
     cases = result["cases"] if result else []
     if cases and (cases[0]["error"] or {}).get("not_implemented") and not stopped:
         return simple(task, "not_attempted")
+    if task.kernel and result and result["environment"]["mode"] == "unavailable":
+        verdict = simple(task, "pending")
+        verdict.pending_points = task.max_points
+        verdict.unproved = ["anything: kernels need Triton, which is not installed here (Linux, Colab, a container or WSL2 "
+                            "have it)"]
+        return verdict
     findings = []
     compiled = 0
     for index, record in enumerate(cases):

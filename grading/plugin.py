@@ -154,7 +154,7 @@ def said(reply: dict) -> str:
 
 def line_of(reply: dict) -> int:
     """The last line of the cell itself that a traceback names; 0 for none."""
-    found = re.findall(r"(?:Cell In\[\d*\], line |<ipython-input-[^>]*> in [^\n]*\n?.*?-+> |input-\d+-\w+>:)(\d+)",
+    found = re.findall(r"(?:Cell In\[\d*\], line |<ipython-input-[^>]*> in [\s\S]*?-+> |input-\d+-\w+>:)(\d+)",
                        plain("\n".join(reply.get("traceback") or [])))
     return int(found[-1]) if found else 0
 

@@ -430,6 +430,7 @@ SCALED_ADD = Task(
         "rounded_output": "Everything between the loads and the store is fp32: cast nothing back to 16 bits.",
         "bytes": "Each element of x and y is loaded once, in the dtype in which it is stored, and out is stored once: no "
                  "converted copy, no tensor between two kernels.",
+        "not_read": "Load x and y themselves, and store into a new tensor, `torch.empty_like(y)`, not into y.",
         "torch_work": "Allocate the result and launch the kernel, nothing else: it converts x itself, in registers, after the "
                       "load.",
         "foreign_kernel": "Write the kernel in this cell: only kernels defined in answer cells count.",

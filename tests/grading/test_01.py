@@ -236,7 +236,7 @@ WRONG = [
     ("01.5", SCALED_ADD, [("alpha * x + y", "x + y")], "Multiply x by alpha"),
     ("01.5", SCALED_ADD, [("alpha * x + y", "alpha * x")], "Add y"),
     ("01.5", SCALED_ADD, [("torch.empty_like(y)", "torch.empty_like(x)")], "empty_like(y)"),
-    ("01.5", SCALED_ADD, [("torch.empty_like(y)", "y")], "a tensor of its own"),
+    ("01.5", SCALED_ADD, [("torch.empty_like(y)", "y")], "store into a new tensor"),
     ("01.5", SCALED_ADD, [("(x, y, out,", "(x.float(), y, out,")], "converts x itself"),
     ("01.5", SCALED_ADD, [("(x, y, out,", "(x.float() * alpha, y, out,"), ("out, alpha,", "out, 1.0,")], "converts x itself"),
     ("01.5", TORCH_ALONE, [], "write one and launch it"),

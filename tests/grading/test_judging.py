@@ -151,3 +151,14 @@ def test_unknown_tasks_and_exercises_are_named():
         checks.task("05.99")
     with pytest.raises(ValueError, match="05_rmsnorm"):
         checks.tasks_of("77_nothing")
+
+
+def test_without_triton_a_kernel_task_is_pending_not_failed(tmp_path):
+    task = checks.task("05.3")
+    error = {"type": "RuntimeError", "text": "no triton", "where": "", "not_implemented": False}
+    home = tmp_path / "results" / "05.3"
+    home.mkdir(parents=True)
+    result = {"environment": {"mode": "unavailable"}, "finished": True, "speed": None, "cases": [{"error": error}]}
+    (home / "result.json").write_text(json.dumps(result))
+    verdict = judge.judge(task, 1, tmp_path)
+    assert (verdict.status, verdict.points, verdict.pending_points) == ("pending", 0, 5) and "Triton" in str(verdict)

@@ -81,6 +81,10 @@ def test_explanations_are_left_out():
     assert [cell.source for cell in released(nb).cells] == ["card"]
 
 
+def test_the_command_says_that_they_agree(capsys):
+    assert release.main(["--check"]) == 0 and "agree" in capsys.readouterr().out
+
+
 def test_without_solutions_it_says_so(tmp_path):
     with pytest.raises(ValueError, match="solutions"):
         release.targets(tmp_path)
