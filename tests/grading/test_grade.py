@@ -5,7 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -70,7 +72,7 @@ def test_one_bad_task_costs_no_other(tmp_path):
     assert in_the_notebook.hint == tasks["05.3"]["hint"]
 
 
-def test_answers_that_attack_the_run_do_not_stop_it(tmp_path):
+def test_answers_that_attack_the_run_do_not_stop_it(tmp_path, monkeypatch):
     """Swallowed interrupts, floods, forks that outlive their parent, forbidden imports, and a helper left elsewhere."""
     fork = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n"
     path = handed_in("05_rmsnorm", {
@@ -82,23 +84,23 @@ def test_answers_that_attack_the_run_do_not_stop_it(tmp_path):
         "05.5": "get_ipython()._showtraceback = lambda *a: None\n" + edited(ANSWERS["05.5"], ("(1 + weight)", "weight")),
         "05.6": "helper()\n" + ANSWERS["05.6"],
     }, tmp_path / "attack.ipynb")
-    before = processes()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     status, results = graded(path, folder=tmp_path / "r", options=["--timeout", "4"])
     tasks = by_id(results["submissions"][0])
     assert status == 0 and [t["status"] for t in tasks.values()] == ["failed", "failed", "pending", "failed", "failed", "failed"]
     for task, words in {"05.1": "longer than 4 s", "05.2": "printed more", "05.4": "write the kernel", "05.5": "1 + weight",
                         "05.6": "helper"}.items():
         assert words in tasks[task]["hint"], tasks[task]
-    assert not processes() - before
+    assert not alive(tmp_path)
 
 
-def processes() -> set:
-    """Runs of learner code that are alive on this machine."""
-    found = set()
-    for entry in os.listdir("/proc"):
+def alive(folder) -> list:
+    """Processes of runs whose temporary folders lie in `folder`."""
+    found = []
+    for entry in Path("/proc").iterdir():
         try:
-            if entry.isdigit() and b"BYTES_FIRST_RUN=" in open(f"/proc/{entry}/environ", "rb").read():
-                found.add(entry)
+            if entry.name.isdigit() and f"HOME={folder}/".encode() in (entry / "environ").read_bytes():
+                found.append(entry.name)
         except OSError:
             continue
     return found
@@ -220,15 +222,15 @@ def test_a_full_disk_leaves_the_last_report(tmp_path, monkeypatch, capsys):
 
 def test_an_interrupt_ends_the_run_and_writes_nothing(tmp_path):
     path = handed_in("05_rmsnorm", {"05.1": "import time; time.sleep(500)"}, tmp_path / "slow.ipynb")
-    before = processes()
     process = subprocess.Popen([sys.executable, "-m", "grading.cli", str(path), "--report", str(tmp_path / "r")], cwd=ROOT,
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                               env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True)
     deadline = time.monotonic() + 30
-    while not processes() - before and time.monotonic() < deadline:
+    while not alive(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 1 and "interrupted" in said and "Traceback" not in said
     assert not (tmp_path / "r" / "results.json").exists()
-    assert not processes() - before
+    assert not alive(tmp_path)
