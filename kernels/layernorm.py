@@ -37,7 +37,7 @@ def layernorm_resident_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, 
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
     x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
-    mean = tl.sum(x) / cols
+    mean = tl.div_rn(tl.sum(x), cols + 0.0)  # correctly rounded: a constant row is its mean, exactly
     centred = tl.where(mask, x - mean, 0.0)  # the tail is 0 - mean otherwise, and would count
     scale = tl.rsqrt(tl.sum(centred * centred) / cols + eps)
     weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)  # late: registers are short until here
@@ -54,7 +54,7 @@ def layernorm_narrow_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_
     x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
     weight = tl.load(weight_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
     bias = tl.load(bias_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
-    mean = tl.sum(x, axis=1, keep_dims=True) / cols  # [ROWS, 1]
+    mean = tl.div_rn(tl.sum(x, axis=1, keep_dims=True), cols + 0.0)  # [ROWS, 1]
     centred = tl.where(mask, x - mean, 0.0)  # [ROWS, BLOCK]
     scale = tl.rsqrt(tl.sum(centred * centred, axis=1, keep_dims=True) / cols + eps)
     tl.store(y_ptr + row * cols + col, (centred * scale * weight + bias).to(y_ptr.dtype.element_ty), mask=mask)
@@ -75,7 +75,7 @@ def row_mean_and_scale(x_ptr, x_col_stride, cols, eps, BLOCK: tl.constexpr):
         mean += delta * (1.0 / seen)
         deviations += delta * delta * ((seen - 1.0) * (1.0 / seen))
     count = tl.maximum(tl.cdiv(cols - lane, BLOCK), 0).to(tl.float32)  # how many elements each lane has seen
-    row_mean = tl.sum(mean * count) / cols
+    row_mean = tl.div_rn(tl.sum(mean * count), cols + 0.0)
     apart = mean - row_mean
     return row_mean, tl.rsqrt(tl.sum(deviations + apart * apart * count) / cols + eps)
 
@@ -112,7 +112,7 @@ def layernorm_backward_kernel(x_ptr, weight_ptr, dy_ptr, dx_ptr, dweight_partial
         x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         dy = tl.load(dy_ptr + row * cols + col, mask=mask, other=0.0).to(tl.float32)
         dnormed = dy * weight.to(tl.float32)
-        mean, mean_gradient = tl.sum(x) / cols, tl.sum(dnormed) / cols
+        mean, mean_gradient = tl.div_rn(tl.sum(x), cols + 0.0), tl.sum(dnormed) / cols
         centred = tl.where(mask, x - mean, 0.0)
         squares, products = tl.sum(centred * centred), tl.sum(dnormed * centred)
         scale = tl.rsqrt(squares / cols + eps)
