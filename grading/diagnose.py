@@ -55,6 +55,8 @@ ADVICE = {
 #: What 16-bit rounding changes in a row's scale at most; a larger change has another cause.
 SIXTEEN_BIT_ROUNDING = 2e-2
 
+SMALL_CHANGE = 1024  # bytes over the minimum that no one minds: partial sums and the like weigh on tiny cases only
+
 FEW = 8  # columns below which any row looks like a multiple of the right one
 
 
@@ -222,7 +224,7 @@ def _metered(task: Task, arguments: dict, record: dict):
 def _bytes(task: Task, arguments: dict, tensors: list):
     minimum = task.minimum_bytes(**arguments)
     requested = sum(t["read"] + t["written"] for t in tensors)
-    if requested <= task.bytes_factor * sum(minimum.values()):
+    if requested <= task.bytes_factor * sum(minimum.values()) + SMALL_CHANGE:
         return
     excess = {t["name"]: t["read"] + t["written"] - minimum.get(t["role"], 0) for t in tensors}
     worst = max(tensors, key=lambda t: excess[t["name"]])

@@ -83,6 +83,84 @@ def gemma_norm(x, weight, eps):
     walk[(min(2, rows), )](x, weight + 1, y, scale, x.stride(0), rows, cols, eps, BLOCK=triton.next_power_of_2(cols))
     return [y, scale]
 '''),
+    "05.3 tuned": ("05.3", '''
+@triton.autotune([triton.Config({}, num_warps=warps) for warps in (1, 4, 16)], key=["cols"])
+@triton.heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["cols"])})
+@triton.jit
+def tuned(x_ptr, w_ptr, y_ptr, s_ptr, stride, cols, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    x = load(x_ptr + row * stride, cols, BLOCK)
+    s = scale_of(x, cols, eps)
+    tl.store(s_ptr + row, s)
+    c = tl.arange(0, BLOCK)
+    tl.store(y_ptr + row * cols + c, x * s * (load(w_ptr, cols, BLOCK) + 1), mask=c < cols)
+
+@triton.jit
+def load(ptr, cols, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    return tl.load(ptr + c, mask=c < cols, other=0.0).to(tl.float32)
+
+@triton.jit
+def scale_of(x, cols, eps):
+    return tl.rsqrt(tl.sum(x * x, axis=0) / cols + eps)
+
+def gemma_norm(x, weight, eps):
+    y = torch.empty_like(x, dtype=torch.float32, memory_format=torch.contiguous_format)
+    s = torch.empty(len(x), dtype=torch.float32, device=x.device)
+    tuned[lambda meta: (len(x), )](x, weight, y, s, x.stride(0), x.shape[1], eps)
+    return y, s
+'''),
+    "05.4 two kernels, partial sums between them": ("05.4", '''
+@triton.jit
+def sums(x_ptr, part_ptr, stride, cols, tiles, BLOCK: tl.constexpr):
+    row, tile = tl.program_id(0), tl.program_id(1)
+    c = tile * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + c, mask=c < cols, other=0.0).to(tl.float32)
+    tl.store(part_ptr + row * tiles + tile, tl.sum(x * x))
+
+@triton.jit
+def finish(x_ptr, w_ptr, part_ptr, y_ptr, stride, cols, tiles, eps, BLOCK: tl.constexpr, TILES: tl.constexpr):
+    row, tile = tl.program_id(0), tl.program_id(1)
+    t = tl.arange(0, TILES)
+    total = tl.sum(tl.load(part_ptr + row * tiles + t, mask=t < tiles, other=0.0))
+    c = tile * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + c, mask=c < cols, other=0.0).to(tl.float32)
+    w = tl.load(w_ptr + c, mask=c < cols, other=0.0)
+    tl.store(y_ptr + row * cols + c, x * tl.rsqrt(total / cols + eps) * (1 + w), mask=c < cols)
+
+def wide_norm(x, weight, eps, out_dtype):
+    rows, cols = x.shape
+    block = 2048
+    tiles = triton.cdiv(cols, block)
+    part = torch.empty(rows, tiles, device=x.device)
+    y = torch.empty(rows, cols, dtype=out_dtype, device=x.device)
+    sums[(rows, tiles)](x, part, x.stride(0), cols, tiles, BLOCK=block)
+    finish[(rows, tiles)](x, weight, part, y, x.stride(0), cols, tiles, eps, block, triton.next_power_of_2(tiles))
+    return y
+'''),
+    "05.4 atomics": ("05.4", '''
+@triton.jit
+def add_up(x_ptr, total_ptr, stride, cols, BLOCK: tl.constexpr):
+    row = tl.program_id(1)
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + c, mask=c < cols, other=0.0).to(tl.float32)
+    tl.atomic_add(total_ptr + row, tl.sum(x * x))
+
+@triton.jit
+def scale_rows(x_ptr, w_ptr, total_ptr, y_ptr, stride, cols, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(1)
+    c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    scale = tl.rsqrt(tl.load(total_ptr + row) / cols + eps)
+    x = tl.load(x_ptr + row * stride + c, mask=c < cols, other=0.0).to(tl.float32)
+    tl.store(y_ptr + row * cols + c, x * scale * (1 + tl.load(w_ptr + c, mask=c < cols, other=0.0)), mask=c < cols)
+
+def wide_norm(x, weight, eps, out_dtype):
+    y, total = torch.empty(x.shape, dtype=out_dtype, device=x.device), torch.zeros(len(x), device=x.device)
+    grid = (triton.cdiv(x.shape[1], 4096), len(x))
+    add_up[grid](x, total, x.stride(0), x.shape[1], BLOCK=4096)
+    scale_rows[grid](x, weight, total, y, x.stride(0), x.shape[1], eps, BLOCK=4096)
+    return y
+'''),
     "05.4 backwards, resident where it fits": ("05.4", '''
 @triton.jit
 def both_ways(x_ptr, weight_ptr, y_ptr, stride, cols: tl.constexpr, eps, tiles, BLOCK: tl.constexpr):
