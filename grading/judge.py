@@ -186,6 +186,8 @@ def _speed(task: Task, home: Path, result: dict, verdict: Verdict) -> None:
                               "of the copy in the same run")
         return
     verdict.status, verdict.hint, verdict.kind = "failed", finding.hint(task), finding.kind
+    if finding.kind not in ("slow", "exception"):  # wrong results at that size are wrong results
+        verdict.points, verdict.proved = 0, []
 
 
 def _speed_finding(task: Task, home: Path, measured: dict) -> Finding | None:
