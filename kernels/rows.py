@@ -31,6 +31,11 @@ def as_rows(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if tensor.dim() == 2 else tensor.reshape(-1, cols)
 
 
+def multiprocessors() -> int:
+    """Streaming multiprocessors of this GPU; a handful without one."""
+    return _multiprocessor()[0]
+
+
 @cache
 def _multiprocessor() -> tuple[int, int]:
     """(how many this GPU has, shared memory of each in bytes); a handful of H200's without a GPU."""

@@ -1,0 +1,115 @@
+import pytest
+import torch
+
+from instruments import backend
+from instruments.compiled import compiled
+from instruments.meter import meter
+from kernels import matmul as m
+from kernels.matmul import PATHS, matmul, matmul_reference, matmul_traffic
+from tests.kernels.tools import BF16, DEVICE, DTYPES, FP16, FP32, assert_close, randn
+
+RAGGED = [(1, 1, 1), (3, 5, 7), (65, 70, 33)]  # M, N, K
+
+
+def operands(M, N, K, dtype, transposed=()):
+    a, b = randn(M, K, dtype=dtype, seed=1), randn(K, N, dtype=dtype, seed=2)
+    return tuple(x.T.contiguous().T if name in transposed else x for name, x in (("a", a), ("b", b)))
+
+
+def check(a, b, path, **options):
+    assert_close(matmul(a, b, path=path, **options), matmul_reference(a.double(), b.double()))
+
+
+@pytest.mark.parametrize("path", PATHS[:3])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", RAGGED)
+def test_every_rung_on_ragged_sizes(shape, dtype, path):
+    check(*operands(*shape, dtype), path)
+
+
+@pytest.mark.parametrize("dtype", [FP16, BF16])
+@pytest.mark.parametrize("shape, transposed", [((1, 1, 1), ""), ((130, 260, 72), ""), ((130, 264, 72), "b"),
+                                               ((129, 257, 65), "a"), ((3, 5, 7), "ab")])
+def test_persistent_copies_only_what_descriptors_cannot_address(shape, transposed, dtype):
+    check(*operands(*shape, dtype, transposed), "persistent")
+
+
+@pytest.mark.parametrize("path", PATHS[:3])
+def test_strides_and_slices(path):
+    wide = randn(40, 90, dtype=FP16)
+    check(wide[::2, 5:70], randn(65, 33, dtype=FP16, seed=3).T.contiguous().T, path)
+    check(wide[:1].expand(20, -1), randn(90, 3, dtype=FP16)[:, :1].expand(-1, 9), path)
+
+
+def test_accumulates_in_fp32_over_a_long_k():
+    a, b = randn(2, 20_000, dtype=FP16), randn(20_000, 3, dtype=FP16, seed=1)
+    for path in ("dot", "grouped"):
+        check(a, b, path)
+
+
+@pytest.mark.parametrize("config", range(len(m.PERSISTENT_CONFIGS)))
+def test_every_persistent_config(config, monkeypatch):
+    monkeypatch.setattr(m.matmul_persistent_kernel, "configs", [m.PERSISTENT_CONFIGS[config]])
+    monkeypatch.setattr(m.matmul_persistent_kernel, "cache", {})
+    check(*operands(200, 264, 136, BF16), "persistent")
+
+
+@pytest.mark.parametrize("config", range(len(m.GROUPED_CONFIGS)))
+def test_every_grouped_config(config, monkeypatch):
+    monkeypatch.setattr(m.matmul_grouped_kernel, "configs", [m.GROUPED_CONFIGS[config]])
+    monkeypatch.setattr(m.matmul_grouped_kernel, "cache", {})
+    check(*operands(200, 264, 70, BF16), "grouped")
+
+
+@pytest.mark.parametrize("path, tile", [("dot", (1, 1)), ("tiled", (64, 64)), ("grouped", (64, 64)),
+                                        ("persistent", (128, 256))])
+@pytest.mark.parametrize("M, N, K", [(33, 40, 64), (16, 64, 32)])
+def test_traffic_is_what_the_meter_counts(M, N, K, path, tile):
+    report = meter(matmul, *operands(M, N, K, FP16), path=path)
+    model = matmul_traffic(M, N, K, FP16, tile)
+    assert report.clean and (report.traffic.read, report.traffic.written) == (model.read, model.written)
+    once = matmul_traffic(M, N, K, FP16)
+    assert (report.unique.read, report.unique.written) == (once.read, once.written)
+
+
+@pytest.mark.parametrize("arch, instruction", [(75, None), (80, "mma.sync"), (90, "wgmma"), (100, "tcgen05")])
+def test_the_matrix_instruction_of_each_generation(arch, instruction):
+    a = torch.empty(256, 256, dtype=FP16, device=DEVICE)
+    kernel, = compiled(matmul, a, a, path="tiled", arch=arch)
+    assert kernel.matrix_instruction == instruction and (kernel.spills == 0 or arch == 75)
+
+
+def test_grouping_visits_every_tile_once():
+    tiles = set()
+    with backend.captured() as launches:
+        matmul(randn(600, 8), randn(8, 300), path="grouped")
+    grid, = launches[0].grid
+    for program in range(grid):
+        group, height = program // (8 * 5), min(10 - program // 40 * 8, 8)
+        tiles.add((group * 8 + program % 40 % height, program % 40 // height))
+    assert grid == 50 and tiles == {(i, j) for i in range(10) for j in range(5)}
+
+
+def test_empty():
+    assert matmul(randn(0, 3), randn(3, 4)).shape == (0, 4)
+    assert (matmul(randn(2, 0), randn(0, 4)) == 0).all()
+
+
+@pytest.mark.parametrize("arguments, name", [
+    ((randn(2, 3).double(), randn(3, 2)), "a"), ((randn(2, 3), randn(3, 2, dtype=FP16)), "b"),
+    ((randn(2, 3), randn(4, 2)), "b"), ((randn(2), randn(2, 2)), "a"), ((randn(2, 3), randn(3)), "b"),
+])
+def test_bad_arguments_are_named(arguments, name):
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        matmul(*arguments)
+
+
+def test_bad_options_are_named():
+    with pytest.raises(ValueError, match="^path: "):
+        matmul(randn(2, 3), randn(3, 2), path="persistent")
+    with pytest.raises(ValueError, match="^precision: "):
+        matmul(randn(2, 3), randn(3, 2), precision="fp8")
+
+
+def test_fp32_is_exact_unless_tf32_is_asked_for():
+    check(*operands(32, 32, 64, FP32), "grouped")
