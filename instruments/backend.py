@@ -143,7 +143,12 @@ def _stand_ins():
     def jit(fn=None, **options):
         return Kernel(fn) if fn is not None else jit
 
-    language = SimpleNamespace(constexpr=object, dtype=object)
+    class constexpr:
+
+        def __init__(self, value):
+            self.value = value
+
+    language = SimpleNamespace(constexpr=constexpr, dtype=object)
     return SimpleNamespace(jit=jit, autotune=lambda *a, **k: lambda kernel: kernel, heuristics=lambda *a, **k: lambda
                            kernel: kernel, Config=lambda *a, **k: None, language=language, __version__="missing",
                            cdiv=lambda a, b: -(-a // b),

@@ -89,6 +89,7 @@ def test_layouts(layout, cols):
     check_add(x, residual, weight)
     check_add(residual, x, weight)
     assert torch.equal(x, before)
+    assert meter(rmsnorm, x, weight).clean and meter(add_rmsnorm, x, residual, weight).clean
 
 
 @pytest.mark.parametrize("layout", BATCHED)

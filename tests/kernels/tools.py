@@ -47,7 +47,7 @@ SPILLS = 0 if triton.__version__.startswith("3.7.") else 16
 #: The same for a backward, by width. The widest tile with a ragged row is let off: its 16-bit loads take more registers
 #: than the 128 of 16 warps, 32 warps spill more, and reading the row twice instead would cost more.
 SPILLS_BACKWARD = dict.fromkeys((64, 1000, 1024, 4095, 4096, RESIDENT_BLOCK_BACKWARD, RESIDENT_BLOCK_BACKWARD + 1, 16_384),
-                                SPILLS) | {RESIDENT_BLOCK_BACKWARD - 1: 160}
+                                SPILLS) | {RESIDENT_BLOCK_BACKWARD - 1: 200}
 
 #: Ways for [rows, cols] to lie in memory, by name: each takes a contiguous tensor and gives one of the same values' kind.
 LAYOUTS = {
