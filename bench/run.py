@@ -29,7 +29,7 @@ import torch
 from tqdm import tqdm
 
 from bench import cases as bench_cases
-from grading.tolerances import LIMITS
+from kernels.tolerances import LIMITS
 from instruments import results, timing
 from instruments.backend import tl, triton
 from instruments.gpus import dtype_name

@@ -10,7 +10,7 @@ import numpy as np
 
 from grading.arrays import STORAGE, rounded
 from grading.checks import DType, Expected, Task, Tensor, plain
-from grading.tolerances import limit
+from kernels.tolerances import limit
 
 #: kinds, the most telling first
 KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds", "unwritten", "exception", "count",

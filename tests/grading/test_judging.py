@@ -11,7 +11,7 @@ from grading import cases, checks, judge
 from grading.arrays import Tensor, decode, encode, rounded, tensor
 from grading.checks import Expected
 from grading.diagnose import KINDS, ADVICE, Got, matches, row_errors, _shape_of_failure
-from grading.tolerances import LIMITS, limit
+from kernels.tolerances import LIMITS, limit
 
 
 def test_bf16_rounds_as_torch_does():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from grading.tolerances import limit
+from kernels.tolerances import limit
 from instruments.backend import triton
 from instruments.compiled import compiled
 from instruments.meter import meter

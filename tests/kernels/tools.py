@@ -2,7 +2,7 @@
 
 import torch
 
-from grading.tolerances import limit
+from kernels.tolerances import limit
 from instruments import backend
 from instruments.backend import triton
 from instruments.gpus import dtype_name
@@ -34,7 +34,7 @@ def worst_row(out: torch.Tensor, reference: torch.Tensor, floor: torch.Tensor | 
 
 
 def assert_close(out: torch.Tensor, reference: torch.Tensor, floor: torch.Tensor | None = None):
-    """Within grading/tolerances.py's limit for the dtype of `out`, row by row, against an fp64 reference."""
+    """Within kernels/tolerances.py's limit for the dtype of `out`, row by row, against an fp64 reference."""
     assert reference.dtype == torch.float64
     error, allowed = worst_row(out, reference, floor), limit(dtype_name(out.dtype), out.shape[-1])
     assert error <= allowed, f"error {error:.2e} of {dtype_name(out.dtype)}, expected at most {allowed:.0e}"
