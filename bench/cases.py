@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from instruments.gpus import DTYPES, dtype_name
 from instruments.traffic import Traffic
-from kernels import copy, layernorm, rmsnorm
+from kernels import copy, elementwise, layernorm, reduce, rmsnorm
 
 EPS = 1e-6
 
@@ -193,6 +193,134 @@ def _copy(rows, cols, dtype=torch.bfloat16):
                 })
 
 
+def _swiglu(rows, cols, dtype=torch.bfloat16):
+
+    def liger():
+        from liger_kernel.ops.swiglu import LigerSiLUMulFunction
+
+        return LigerSiLUMulFunction.apply
+
+    return Case("swiglu", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype)),
+                elementwise.swiglu_traffic(rows * cols, dtype),
+                lambda gate, up: elementwise.swiglu_reference(gate.double(), up.double()), {
+                    "bytes-first": lambda: elementwise.swiglu,
+                    "torch": lambda: elementwise.swiglu_reference,
+                    "torch.compile": lambda: _compiled(elementwise.swiglu_reference),
+                    "liger": liger,
+                })
+
+
+def _swiglu_backward(rows, cols, dtype=torch.bfloat16):
+
+    def eager(dy, gate, up):
+        return torch.ops.aten.silu_backward(dy * up, gate), dy * F.silu(gate)
+
+    def reference(dy, gate, up):
+        gate = gate.double().requires_grad_()
+        elementwise.swiglu_reference(gate, up.double()).backward(dy.double())
+        return gate.grad
+
+    return Case("swiglu_backward", (rows, cols), dtype, lambda: tuple(_random(rows, cols, dtype=dtype) for _ in range(3)),
+                elementwise.swiglu_backward_traffic(rows * cols, dtype), reference, {
+                    "bytes-first": lambda: elementwise.swiglu_backward,
+                    "torch": lambda: eager,
+                    "torch.compile": lambda: _compiled(eager),
+                })
+
+
+def _bias_gelu(rows, cols, dtype=torch.bfloat16):
+
+    def torch_gelu(x, bias):
+        return F.gelu(x + bias, approximate="tanh")
+
+    return Case("bias_gelu", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
+                elementwise.bias_gelu_traffic(rows, cols, dtype),
+                lambda x, bias: elementwise.bias_gelu_reference(x.double(), bias.double()), {
+                    "bytes-first": lambda: elementwise.bias_gelu,
+                    "torch": lambda: torch_gelu,
+                    "torch.compile": lambda: _compiled(torch_gelu),
+                    "eager ops": lambda: elementwise.bias_gelu_reference,
+                })
+
+
+def _bias_gelu_backward(rows, cols, dtype=torch.bfloat16):
+
+    def eager(dy, x, bias):
+        dx = torch.ops.aten.gelu_backward(dy, x + bias, approximate="tanh")
+        return dx, dx.sum(0)
+
+    def reference(dy, x, bias):
+        x = x.double().requires_grad_()
+        elementwise.bias_gelu_reference(x, bias.double()).backward(dy.double())
+        return x.grad
+
+    return Case("bias_gelu_backward", (rows, cols), dtype,
+                lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
+                _minimum({"dy": 1, "x": 1}, {"dx": 1}, rows, cols, dtype), reference, {
+                    "bytes-first": lambda: elementwise.bias_gelu_backward,
+                    "torch": lambda: eager,
+                    "torch.compile": lambda: _compiled(eager),
+                })
+
+
+def _bias_gelu_dropout(rows, cols, dtype=torch.bfloat16, p=0.1, seed=1):
+
+    def torch_dropout(x, bias):  # another mask: its error means nothing
+        return F.dropout(F.gelu(x + bias, approximate="tanh"), p)
+
+    def reference(x, bias):
+        mask = elementwise.dropout_mask((rows, cols), p, seed)
+        return elementwise.bias_gelu_dropout_reference(x.double(), bias.double(), mask, p)
+
+    return Case("bias_gelu_dropout", (rows, cols), dtype,
+                lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
+                elementwise.bias_gelu_dropout_traffic(rows, cols, dtype), reference, {
+                    "bytes-first": lambda: lambda x, bias: elementwise.bias_gelu_dropout(x, bias, p, seed),
+                    "torch": lambda: torch_dropout,
+                    "torch.compile": lambda: _compiled(torch_dropout),
+                })
+
+
+def _add(rows, cols, dtype=torch.bfloat16):
+    return Case("add", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype)),
+                elementwise.add_traffic(rows * cols, dtype), lambda x, y: (x + y).double(), {
+                    "bytes-first": lambda: elementwise.add,
+                    "torch": lambda: elementwise.add_reference,
+                })
+
+
+def _pointwise_chain(rows, cols, steps, dtype=torch.bfloat16):
+    size = rows * cols
+
+    def eager(x):
+        return elementwise.pointwise_chain_reference(x, steps)
+
+    return Case(f"pointwise_chain_{steps}", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), ),
+                elementwise.pointwise_chain_traffic(size, dtype, steps),
+                lambda x: elementwise.pointwise_chain_reference(x.double(), steps), {
+                    "bytes-first": lambda: lambda x: elementwise.pointwise_chain(x, steps),
+                    "one launch per op": lambda: lambda x: elementwise.pointwise_chain(x, steps, fused=False),
+                    "torch": lambda: eager,
+                    "torch.compile": lambda: _compiled(eager),
+                })
+
+
+def _row_sum(rows, cols, dtype=torch.bfloat16, paths=()):
+
+    def torch_sum(x):
+        return x.sum(-1, dtype=torch.float32)
+
+    implementations = {
+        "bytes-first": lambda: reduce.row_sum,
+        "torch": lambda: torch_sum,
+        "torch.compile": lambda: _compiled(torch_sum),
+    }
+    for path in paths:
+        implementations[f"bytes-first, {path}"] = lambda path=path: lambda x: reduce.row_sum(x, path=path)
+    return Case("row_sum", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), ),
+                reduce.row_sum_traffic(rows, cols, dtype), lambda x: reduce.row_sum_reference(x.double()), implementations)
+
+
 def cases() -> list[Case]:
     """Every case, in the order they are timed."""
     two_ways = ("two_pass", "streaming", "resident")
@@ -223,4 +351,17 @@ def cases() -> list[Case]:
         _rmsnorm_backward(2048, 65536),
         _layernorm_backward(8192, 8192),
         _layernorm_backward(32768, 4096),
+        _swiglu(16384, 11008),
+        _swiglu(1024, 11008),
+        _swiglu_backward(16384, 11008),
+        _bias_gelu(16384, 11008),
+        _bias_gelu(1024, 11008),
+        _bias_gelu_backward(16384, 11008),
+        _bias_gelu_dropout(16384, 11008),
+        _add(8192, 8192),
+        *(_pointwise_chain(8192, 8192, steps) for steps in (1, 2, 4, 8, 16)),
+        *(_pointwise_chain(size, 1024, 8) for size in (1, 64, 1024)),  # where launches stop mattering
+        _row_sum(65536, 8192, paths=("streaming", )),
+        _row_sum(8192, 65536),
+        _row_sum(1048576, 128, paths=("resident", )),
     ]

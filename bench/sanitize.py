@@ -15,7 +15,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 import torch
 
 from kernels.copy import copy
+from kernels.elementwise import add, bias_gelu, bias_gelu_dropout, dropout_mask, pointwise_chain, swiglu
 from kernels.layernorm import layernorm
+from kernels.reduce import row_sum
 from kernels.rmsnorm import add_rmsnorm, rmsnorm
 
 SHAPES = ((1, 1), (3, 5), (7, 127), (33, 129), (5, 1000), (3, 4097), (2, 8191), (3, 8193), (2, 16385), (3, 33333), (2, 65537))
@@ -33,10 +35,22 @@ def main() -> int:
             rmsnorm(x, weight).sum().backward()
             sum(t.sum() for t in add_rmsnorm(x, residual, weight)).backward()
             layernorm(x, weight, bias).sum().backward()
+            for y in (add(x, residual), swiglu(x, residual), bias_gelu(x, bias), row_sum(x)):
+                y.sum().backward()
             with torch.no_grad():
                 for path in ("two_pass", "streaming"):
                     rmsnorm(x, weight, path=path)
-                rmsnorm(x.detach().t().contiguous().t(), weight)
+                columns = x.detach().t().contiguous().t()
+                rmsnorm(columns, weight)
+                dropout_mask(shape, 0.1, 1)
+                for rows in (x, columns):
+                    bias_gelu_dropout(rows, bias, 0.1, 1)
+                    bias_gelu(rows, bias)
+                    swiglu(rows, residual)
+                    add(residual, rows)
+                    row_sum(rows)
+                    for fused in (True, False):
+                        pointwise_chain(rows, 3, fused)
             torch.cuda.synchronize()
     print(f"every kernel ran on {len(SHAPES)} ragged shapes in two dtypes")
     return 0

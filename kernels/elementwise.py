@@ -520,7 +520,7 @@ def bias_gelu_dropout_traffic(rows: int, cols: int, dtype: torch.dtype, path: st
                               cached: bool = True) -> Traffic:
     """What bias + GELU + dropout moves: fused, as much as without dropout. path, cached: as for `bias_gelu_traffic`.
 
-    Philox's integer operations are not FLOPs and not counted, though they take longer than all the rest.
+    Philox's integer operations, about as many instructions as all the rest, are not FLOPs and not counted.
     """
     if path == "naive":
         return sum(bias_gelu_dropout_ops(rows, cols, dtype).values())
