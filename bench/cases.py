@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from instruments.gpus import DTYPES, dtype_name
 from instruments.traffic import Traffic
-from kernels import copy, elementwise, layernorm, reduce, rmsnorm
+from kernels import copy, elementwise, layernorm, matmul, reduce, rmsnorm
 
 EPS = 1e-6
 
@@ -321,6 +321,14 @@ def _row_sum(rows, cols, dtype=torch.bfloat16, paths=()):
                 reduce.row_sum_traffic(rows, cols, dtype), lambda x: reduce.row_sum_reference(x.double()), implementations)
 
 
+def _matmul(M, N, K, dtype=torch.bfloat16, paths=()):
+    implementations = {"bytes-first": lambda: matmul.matmul, "torch": lambda: torch.matmul}
+    for path in paths:
+        implementations[f"bytes-first, {path}"] = lambda path=path: lambda a, b: matmul.matmul(a, b, path=path)
+    return Case("matmul", (M, N, K), dtype, lambda: (_random(M, K, dtype=dtype), _random(K, N, dtype=dtype)),
+                matmul.matmul_traffic(M, N, K, dtype), lambda a, b: a.double() @ b.double(), implementations)
+
+
 def cases() -> list[Case]:
     """Every case, in the order they are timed."""
     two_ways = ("two_pass", "streaming", "resident")
@@ -364,4 +372,8 @@ def cases() -> list[Case]:
         _row_sum(65536, 8192, paths=("streaming", )),
         _row_sum(8192, 65536),
         _row_sum(1048576, 128, paths=("resident", )),
+        _matmul(1024, 1024, 1024, paths=("dot", "tiled", "grouped")),
+        _matmul(4096, 4096, 4096, paths=("tiled", "grouped")),
+        _matmul(8192, 8192, 8192, paths=("tiled", "grouped")),
+        _matmul(8191, 4097, 2049, paths=("grouped", )),
     ]

@@ -7,8 +7,8 @@
 
 The file: schema_version; device, driver, torch, triton, liger, date; copy_gbps (torch's copy, read plus written);
 matmul_tflops; launch_us (host cost of an empty Triton kernel and of torch's add); absent_peers; cases, a list of {kernel,
-shape, dtype, bytes (minimum traffic), flops, impl: {name: {graph_us, graph_us_p20, graph_us_p80, called_us, gbps, error}}};
-counters, from bench/counters.py. gbps is minimum traffic over graph_us; error is norm-relative against fp64.
+shape, dtype, bytes (minimum traffic), flops, impl: {name: {graph_us, graph_us_p20, graph_us_p80, called_us, gbps, tflops, error}}};
+counters, from bench/counters.py. gbps is minimum traffic over graph_us, tflops the same of FLOPs; error is norm-relative against fp64.
 
 Exit status: 0; 1 where one of the course's kernels is slower than its record by more than NOISE, or wrong by more than
 the limit for its dtype (the new figures are written all the same); 2 for wrong use or without a GPU.
@@ -73,7 +73,7 @@ def measure(case, absent: set) -> dict:
     for name, function in functions.items():
         t = timings[name]
         record[name].update(graph_us=t.median * 1e6, graph_us_p20=t.p20 * 1e6, graph_us_p80=t.p80 * 1e6,
-                            called_us=timing.as_called(function, args) * 1e6, gbps=case.traffic.bytes / t.median / 1e9)
+                            called_us=timing.as_called(function, args) * 1e6, gbps=case.traffic.bytes / t.median / 1e9, tflops=case.traffic.flops / t.median / 1e12)
     return {"kernel": case.kernel, "shape": list(case.shape), "dtype": dtype_name(case.dtype),
             "bytes": case.traffic.bytes, "flops": case.traffic.flops, "impl": record}
 

@@ -16,29 +16,38 @@ from instruments import results
 README = ROOT / "README.md"
 BEGIN, END = "<!-- results:begin -->\n", "<!-- results:end -->\n"
 NOTHING = "No figures are recorded yet.\n"
+COMPUTE_BOUND = ("matmul", )
 NAMES = {"bytes-first": "this course", "torch": "torch", "torch.compile": "torch.compile", "liger": "Liger",
          "eager ops": "eager ops"}
 
 
-def table() -> str:
-    """The table in Markdown, or one sentence where nothing is recorded."""
-    try:
-        recorded = results.load()
-    except ValueError:
-        return NOTHING
-    cases = recorded["cases"]
+def _rows(cases: list, field: str) -> str:
+    """One Markdown table: a line per case, a column per implementation, the best figure bold."""
     names = [name for name in NAMES if any(name in case["impl"] for case in cases)]
     lines = ["| kernel | shape | dtype | " + " | ".join(NAMES[name] for name in names) + " |",
              "|---|---|---|" + "---:|" * len(names)]
     for case in cases:
-        figures = [case["impl"].get(name, {}).get("gbps") for name in names]
+        figures = [case["impl"].get(name, {}).get(field) for name in names]
         best = max((figure for figure in figures if figure), default=None)
         cells = ["" if not figure else f"**{figure:,.0f}**" if figure == best else f"{figure:,.0f}"
                  for figure in figures]
         shape = " x ".join(f"{size:,}" for size in case["shape"])
         lines.append(f"| {case['kernel']} | {shape} | {case['dtype']} | " + " | ".join(cells) + " |")
-    return ("\n".join(lines) + f"\n\nMeasured on {results.provenance()}. Copying a large tensor with torch reached "
-            f"{recorded['copy_gbps']:,.0f} GB/s there, read plus written.\n")
+    return "\n".join(lines) + "\n"
+
+
+def table() -> str:
+    """The tables in Markdown, or one sentence where nothing is recorded."""
+    try:
+        recorded = results.load()
+    except ValueError:
+        return NOTHING
+    products = [case for case in recorded["cases"] if case["kernel"] in COMPUTE_BOUND]
+    text = _rows([case for case in recorded["cases"] if case not in products], "gbps")
+    if products:
+        text += "\nIn TFLOP/s, where arithmetic is the limit:\n\n" + _rows(products, "tflops")
+    return text + (f"\nMeasured on {results.provenance()}. Copying a large tensor with torch reached "
+                   f"{recorded['copy_gbps']:,.0f} GB/s there, read plus written.\n")
 
 
 def with_table(readme: str) -> str:
