@@ -1,0 +1,116 @@
+"""A least-recently-used model of L2, fed with the tiles that programs touch in launch order: DRAM bytes without a GPU.
+
+As many programs as the GPU holds are in flight and walk over K in step; the next ones start when these are done (a
+wave). What the programs in flight share in a step is fetched once, what is still in the cache is not fetched, and what
+was used longest ago leaves. Real programs drift apart, and real caches are split and keep other things too, so the
+model is for comparing orders; how near it comes to an H200's counters is for its users to say beside them.
+
+Only ratios matter: with tiles and cache scaled down together the traffic scales too, so that a grid of small tiles
+stands for a large one. Imports neither torch nor triton.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+
+class L2:
+    """A cache of `capacity` bytes that holds whole tiles. read, written: bytes that passed between it and DRAM."""
+
+    def __init__(self, capacity: float):
+        if capacity <= 0:
+            raise ValueError(f"capacity: got {capacity}, expected bytes above 0")
+        self.capacity = capacity
+        self.read = self.written = 0
+        self._held: OrderedDict = OrderedDict()
+        self._size = 0
+
+    def load(self, tile: Hashable, nbytes: int) -> bool:
+        """A program reads a tile; returns whether DRAM had to deliver it."""
+        if tile in self._held:
+            self._held.move_to_end(tile)
+            return False
+        self.read += nbytes
+        self._keep(tile, nbytes)
+        return True
+
+    def store(self, tile: Hashable, nbytes: int) -> None:
+        """A program writes a whole tile, once: it takes room, and DRAM gets it sooner or later."""
+        self.written += nbytes
+        self._keep(tile, nbytes)
+
+    def _keep(self, tile, nbytes):
+        self._size += nbytes - self._held.pop(tile, 0)
+        self._held[tile] = nbytes
+        while self._size > self.capacity and self._held:
+            self._size -= self._held.popitem(last=False)[1]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a matmul in some order moves: bytes between DRAM and L2, and bytes the programs ask of L2.
+
+    a_times, b_times: how often each row of tiles of a, and each column of tiles of b, came from DRAM.
+    """
+
+    read: int
+    written: int
+    requested: int
+    a_times: tuple
+    b_times: tuple
+
+    @property
+    def bytes(self) -> int:
+        """Read and written."""
+        return self.read + self.written
+
+
+def row_major(tiles_m: int, tiles_n: int) -> list:
+    """The tiles of c as programs are numbered without grouping: (tile_m, tile_n), row by row."""
+    return grouped(tiles_m, tiles_n, 1)
+
+
+def grouped(tiles_m: int, tiles_n: int, group: int) -> list:
+    """The tiles of c, `group` rows of tiles at a time, each group column by column; the last group may be lower."""
+    return [(m, n) for first in range(0, tiles_m, group) for n in range(tiles_n)
+            for m in range(first, min(first + group, tiles_m))]
+
+
+def matmul_dram(order: Sequence, shape: tuple, tile: tuple, itemsize: int, capacity: float, in_flight: int) -> Estimate:
+    """Estimated DRAM bytes of c = a @ b when program i computes the tile order[i] of c.
+
+    order: [(tile_m, tile_n)] in launch order. shape: (M, N, K). tile: (BLOCK_M, BLOCK_N, BLOCK_K). capacity: bytes of
+    L2. in_flight: programs that the GPU holds at once. Ragged edges count what is inside. Raises ValueError where the
+    order is not each tile once.
+    """
+    if in_flight < 1:
+        raise ValueError(f"in_flight: got {in_flight}, expected at least 1 program")
+    heights, widths, depths = (_parts(size, block) for size, block in zip(shape, tile))
+    if sorted(order) != row_major(len(heights), len(widths)):
+        raise ValueError(f"order: got {len(order)} tiles, expected each of {len(heights)} x {len(widths)} once")
+    l2 = L2(capacity)
+    a_fetched, b_fetched = [0] * len(heights), [0] * len(widths)
+    for first in range(0, len(order), in_flight):
+        wave = order[first:first + in_flight]
+        rows, cols = _first_seen(m for m, _ in wave), _first_seen(n for _, n in wave)
+        for step, depth in enumerate(depths):
+            for m in rows:
+                a_fetched[m] += depth * l2.load((0, m, step), heights[m] * depth * itemsize)
+            for n in cols:
+                b_fetched[n] += depth * l2.load((1, n, step), depth * widths[n] * itemsize)
+        for m, n in wave:
+            l2.store((2, m, n), heights[m] * widths[n] * itemsize)
+    M, N, K = shape
+    requested = (M * K * len(widths) + K * N * len(heights) + M * N) * itemsize
+    return Estimate(l2.read, l2.written, requested, tuple(times / K for times in a_fetched),
+                    tuple(times / K for times in b_fetched))
+
+
+def _parts(size: int, block: int) -> list:
+    """The lengths of the blocks that cover `size`: the last may be shorter."""
+    return [min(block, size - start) for start in range(0, size, block)]
+
+
+def _first_seen(items: Iterable) -> list:
+    """Each item once, in order of first appearance."""
+    return list(dict.fromkeys(items))

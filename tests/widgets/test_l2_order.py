@@ -1,0 +1,32 @@
+import pytest
+
+from widgets import l2_order
+
+
+def test_groups_read_less():
+    panel = l2_order()
+    assert "the first wave needs 1 strip of a and 16 of b; DRAM delivers a and b 8.5 times" in panel.sentence
+    before = panel.png
+    panel.set(group=4)
+    assert "needs 4 strips of a and 4 of b; DRAM delivers a and b 2.5 times, against 8.5 times row by row: 71% less" in panel.sentence
+    assert panel.png != before
+    assert "no change" in panel.set(group=16).sentence
+
+
+def test_a_cache_that_holds_everything_makes_order_idle():
+    panel = l2_order(group=4, strips=34)
+    assert "a and b 1 times, against 1 times row by row: no change" in panel.sentence
+
+
+def test_all_of_it_draws():
+    panel = l2_order()
+    for group in (1, 5, 16):
+        for in_flight in (1, 64):
+            for strips in (1, 34):
+                panel.set(group=group, in_flight=in_flight, strips=strips)
+                assert f"In groups of {group} row" in panel.sentence
+
+
+def test_bad_arguments_name_themselves():
+    with pytest.raises(ValueError, match="group_height: .* has no such control, expected one of group, in_flight, strips"):
+        l2_order().set(group_height=3)

@@ -1,0 +1,78 @@
+"""The order panel: which tiles of c are computed together, and how often each strip of a and b then comes from DRAM."""
+
+import numpy as np
+
+from instruments.cache import grouped, matmul_dram
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Panel, canvas, whole
+from widgets.words import number
+
+TILES, STEPS = 16, 8  # of c each way; of K
+TILE = 16  # elements: the model is the same at any scale
+STRIP = TILE * TILE * STEPS * 2  # bytes of a row of tiles of a, or of a column of tiles of b, in 16 bit
+
+
+def l2_order(group: int = 1, in_flight: int = 16, strips: int = 12) -> Panel:
+    """16 x 16 tiles of c in groups of so many rows: waves drawn tile by tile, and what the cache model says of DRAM."""
+    figure = canvas(height=330)
+    grid = figure.add_axes((0.075, 0.03, 0.365, 0.84))
+    wide, tall = (0, TILES), (TILES, 0)
+    grid.set(xlim=wide, ylim=tall, xticks=[], yticks=[])
+    image = grid.imshow(np.zeros((TILES, TILES, 3)), extent=(0, TILES, TILES, 0), interpolation="nearest", animated=True)
+    (path,) = grid.plot([], [], color=BLACK, linewidth=0.7, alpha=0.6, animated=True)
+    for i in range(TILES + 1):
+        grid.axhline(i, color="white", linewidth=0.8)
+        grid.axvline(i, color="white", linewidth=0.8)
+    grid.spines[:].set_visible(False)
+    figure.text(0.075, 0.945, "columns of b: times read from DRAM", fontsize=8.5)
+    figure.text(0.012, 0.45, "rows of a: times read", fontsize=8.5, rotation=90, va="center")
+    b_texts = [grid.text(i + 0.5, -0.15, "", fontsize=7.5, ha="center", va="bottom", animated=True, clip_on=False)
+               for i in range(TILES)]
+    a_texts = [grid.text(-0.15, i + 0.5, "", fontsize=7.5, ha="right", va="center", animated=True, clip_on=False)
+               for i in range(TILES)]
+    axes = figure.add_axes((0.5, 0.12, 0.48, 0.75))
+    axes.set(xlim=(0, 1.35), ylim=(-0.6, 3.6), xticks=[], yticks=[])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.set_title("reads, in readings of all of a and b", fontsize=9.5, loc="left")
+    names = ("asked of L2 by the programs", "from DRAM, row by row", "from DRAM, in groups", "each byte once")
+    bars = [axes.barh(3 - i, 0, 0.45, color=colour, hatch=hatch, edgecolor="white", animated=True)[0]
+            for i, (colour, hatch) in enumerate((("#999999", ""), (ORANGE, "//"), (BLUE, ""), (GREEN, "..")))]
+    texts = [axes.text(0.01, 3 - i + 0.26, "", fontsize=8.5, va="bottom", animated=True) for i in range(4)]
+    shades = np.array([[0.34, 0.71, 0.91], [0.75, 0.87, 0.95]])  # waves in turn
+    first = np.array([0.90, 0.62, 0.0])  # the first wave
+
+    def estimate(order, in_flight, strips):
+        size = TILES * TILE
+        return matmul_dram(order, (size, size, STEPS * TILE), (TILE, TILE, TILE), 2, strips * STRIP, in_flight)
+
+    def draw(group, in_flight, strips):
+        order = grouped(TILES, TILES, group)
+        ours, plain = estimate(order, in_flight, strips), estimate(grouped(TILES, TILES, 1), in_flight, strips)
+        colours = np.empty((TILES, TILES, 3))
+        for i, (m, n) in enumerate(order):
+            colours[m, n] = first if i < in_flight else shades[(i // in_flight) % 2]
+        image.set_data(colours)
+        path.set_data([n + 0.5 for _, n in order], [m + 0.5 for m, _ in order])
+        for texts_of, times in ((a_texts, ours.a_times), (b_texts, ours.b_times)):
+            for text, count in zip(texts_of, times):
+                text.set_text(number(count, digits=2))
+        once = 2 * TILES * STRIP
+        asked = ours.requested - ours.written
+        for bar, text, name, nbytes in zip(bars, texts, names, (asked, plain.read, ours.read, once)):
+            bar.set_width(nbytes / asked)
+            text.set_text(f"{name}: {number(nbytes / once, digits=3)}")
+        together = order[:in_flight]
+        rows, cols = len({m for m, _ in together}), len({n for _, n in together})
+        said = (f"{TILES} x {TILES} tiles of c, {in_flight} programs at once, L2 holds {strips} of the {2 * TILES} strips of "
+                f"a and b. In groups of {group} row{'s' * (group != 1)} the first wave needs {rows} strip{'s' * (rows != 1)} "
+                f"of a and {cols} of b; DRAM delivers a and b {number(ours.read / once, digits=3)} times")
+        if group == 1:
+            return said + ", with the tiles walked over row by row."
+        change = ours.read / plain.read
+        said += f", against {number(plain.read / once, digits=3)} times row by row: "
+        return said + ("no change." if change == 1 else f"{abs(1 - change):.0%} {'less' if change < 1 else 'more'}.")
+
+    return Panel("Order and L2, as a model sees it", figure, {
+        "group": whole("group height", 1, TILES, 1),
+        "in_flight": whole("programs", 1, 64, 16),
+        "strips": whole("L2, in strips", 1, 2 * TILES + 2, 12),
+    }, draw).set(group=group, in_flight=in_flight, strips=strips)
