@@ -16,7 +16,7 @@ from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_eps, check_tensor, check_width, wants_grad
 from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, as_rows, backward_plan, forward_counts,
-                          forward_plan, streaming_config, sum_partials, wide_plan)
+                          forward_plan, pipelined_plan, streaming_config, sum_partials, wide_plan)
 
 
 RESIDENT_BYTES = 1 << 13  # widest row that rmsnorm keeps in registers: beyond, reading it again from L1 is faster
@@ -57,6 +57,20 @@ def rmsnorm_narrow_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, 
     weight = tl.load(weight_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
     scale = tl.rsqrt(tl.sum(x * x, axis=1, keep_dims=True) / cols + eps)  # [ROWS, 1]
     tl.store(y_ptr + row * cols + col, (x * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def rmsnorm_pipelined_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, eps, STAGES: tl.constexpr,
+                             BLOCK: tl.constexpr):
+    col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
+    mask = col < cols
+    weight = tl.load(weight_ptr + col, mask=mask, other=0.0)
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):  # the next rows are on their way
+        row = row.to(tl.int64)
+        x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
+        scale = tl.rsqrt(tl.sum(x * x) / cols + eps)
+        y = x * scale * weight.to(tl.float32)
+        tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -235,6 +249,7 @@ def rmsnorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, scale_ptr,
 
 _ONE_ROW = {"resident": rmsnorm_resident_kernel, "two_pass": rmsnorm_two_pass_kernel,
             "streaming": rmsnorm_streaming_kernel}
+PIPELINED = "pipelined"  # a path of this file's own, beside those of kernels/rows.py
 
 
 def _forward(x: torch.Tensor, weight: torch.Tensor, eps: float, path: str | None = None) -> torch.Tensor:
@@ -243,6 +258,10 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, eps: float, path: str | None
         return y
     x = as_rows(x)
     rows, cols = x.shape
+    pays, programs, config = pipelined_plan(rows, cols, x.dtype)
+    if path == PIPELINED or path is None and pays:
+        rmsnorm_pipelined_kernel[(programs, )](x, weight, y, *x.stride(), rows, cols, eps, **config)
+        return y
     path, config = forward_plan(cols, x.dtype, RESIDENT_BYTES, path)
     if path == "streaming":
         config = {**config, "WEIGHT_IN_L1": cols * x.dtype.itemsize <= WEIGHT_IN_L1_BYTES}
@@ -344,8 +363,8 @@ def rmsnorm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, path: s
 
     x: [..., cols], fp16, bf16 or fp32, cols 1 to 1,048,576 (to 131,072 where a gradient is wanted), any strides; copied
     only where its rows cannot be addressed by one stride. weight: [cols], dtype of x or fp32. path: which kernel runs,
-    chosen by the width unless given: 'narrow' (several rows per program), 'resident' (one row, kept), 'streaming' (read
-    twice, backwards the second time) or 'two_pass' (the same, plainly). Returns a contiguous tensor of x's shape and
+    chosen by the shape unless given: 'narrow' (several rows per program), 'resident' (one row, kept), 'pipelined' (a few
+    rows, one after the other), 'streaming' (read twice, backwards the second time) or 'two_pass' (the same, plainly). Returns a contiguous tensor of x's shape and
     dtype; empty for empty x. Raises ValueError naming the argument.
     """
     backward = wants_grad(x, weight)
@@ -389,15 +408,18 @@ def rmsnorm_ops(rows: int, cols: int, dtype: torch.dtype) -> dict[str, Traffic]:
 
 def rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resident", cached: bool = True,
                     weight_dtype: torch.dtype | None = None) -> Traffic:
-    """What RMSNorm forward moves. path: one of `rmsnorm`'s ('narrow' and 'resident' read x once, 'streaming' and
-    'two_pass' twice), or 'naive' (six eager ops).
+    """What RMSNorm forward moves. path: one of `rmsnorm`'s ('narrow', 'resident' and 'pipelined' read x once, 'streaming'
+    and 'two_pass' twice), or 'naive' (six eager ops).
 
     cached: the weight, which all rows share, is counted once, as caches serve the rest; False counts what the programs
     ask for. weight_dtype: dtype unless given.
     """
     if path == "naive":
         return sum(rmsnorm_ops(rows, cols, dtype).values())
-    passes, programs = forward_counts(rows, cols, path)
+    if path == PIPELINED:
+        passes, programs = 1, pipelined_plan(rows, cols, dtype)[1]
+    else:
+        passes, programs = forward_counts(rows, cols, path)
     full = rows * cols * dtype.itemsize
     weight = cols * (weight_dtype or dtype).itemsize * (1 if cached else programs)
     return Traffic({"x": full * passes, "weight": weight}, {"y": full}, flops=4 * rows * cols + 4 * rows, launches=1)

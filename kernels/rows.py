@@ -87,6 +87,22 @@ def forward_plan(cols: int, dtype: torch.dtype, resident_bytes: int, path: str |
                      f"path: got {path!r}, expected None or one of {', '.join(PATHS)}")
 
 
+@cache
+def pipelined_plan(rows: int, cols: int, dtype: torch.dtype) -> tuple[bool, int, dict]:
+    """(whether it pays, persistent programs, tile and warps) for a kernel that walks over rows and loads ahead.
+
+    It pays for a few rows per program: then starting programs, a row each, is what takes the time. Eight rows of 16 KB are
+    on their way per multiprocessor.
+    """
+    block = triton.next_power_of_2(cols)
+    nbytes, stages = block * dtype.itemsize, 4
+    multiprocessors, shared = _multiprocessor()
+    programs = max(1, 2 * 16_384 // nbytes) * multiprocessors
+    fits = stages * 2 * 16_384 <= shared * 7 // 8
+    pays = fits and 4_096 <= nbytes <= 16_384 and 4 * multiprocessors <= rows <= 16 * multiprocessors
+    return pays, min(rows, programs), {"BLOCK": block, "STAGES": stages, "num_warps": 4}
+
+
 def forward_counts(rows: int, cols: int, path: str) -> tuple[int, int]:
     """(how often a row is read, how many programs read the parameters that all rows share) on one of PATHS."""
     if path not in PATHS:

@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from kernels.tolerances import limit
+from instruments import backend
 from instruments.backend import triton
 from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels import rmsnorm as module
 from kernels.rmsnorm import (add_rmsnorm, add_rmsnorm_reference, add_rmsnorm_traffic, rmsnorm, rmsnorm_backward_traffic,
                              rmsnorm_ops, rmsnorm_reference, rmsnorm_traffic)
-from kernels.rows import MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, forward_plan
+from kernels.rows import MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, forward_plan, multiprocessors
 from tests.kernels.tools import (BATCHED, BF16, DEVICE, DTYPES, FP16, FP32, LAYOUTS, SPILLS, SPILLS_BACKWARD, assert_close,
                                  randn, widths, worst_row)
 
@@ -446,3 +447,24 @@ def test_the_narrow_tile_is_a_power_of_two_at_every_width():
     for cols in range(1, 257):
         _, config = plan(cols, BF16)
         assert config["BLOCK"] == triton.next_power_of_2(cols) and config["ROWS"] & (config["ROWS"] - 1) == 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("rows, cols", [(1, 1), (7, 127), (20, 1000), (13, 2048), (5, 8191)])
+def test_pipelined_rows(rows, cols, dtype):
+    x, weight = randn(rows, cols, dtype=dtype), randn(cols, dtype=dtype, seed=1)
+    report = meter(rmsnorm, x, weight, path="pipelined")
+    assert report.clean
+    assert_close(report.result, rmsnorm_reference(x.double(), weight.double(), 1e-6))
+    model = rmsnorm_traffic(rows, cols, dtype, "pipelined", cached=False)
+    assert (report.traffic.read, report.traffic.written) == (model.read, model.written)
+
+
+def test_pipelining_is_chosen_for_a_few_rows_per_multiprocessor():
+    weight = randn(4096, dtype=BF16)
+    chosen = []
+    for rows in (multiprocessors(), 8 * multiprocessors(), 17 * multiprocessors()):
+        with backend.captured() as launches:
+            rmsnorm(torch.zeros(rows, 4096, dtype=BF16, device=DEVICE), weight)
+        chosen.append(launches[0].name)
+    assert [name == "rmsnorm_pipelined_kernel" for name in chosen] == [False, True, False]
