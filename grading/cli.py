@@ -1,4 +1,5 @@
-"""`grade PATH... --report DIR`: grade exercise notebooks, or folders of them.
+"""`grade PATH... --report DIR`: grade notebooks, folders and zips of them; `grade one FILE --report DIR` grades a single
+submission and writes no more than its record, so that a cluster's queue can run it.
 
 Exit status: 0 everything was graded, whatever the marks; 1 something could not be graded, or the report could not be
 written; 2 wrong use, told in one sentence.
@@ -6,10 +7,13 @@ written; 2 wrong use, told in one sentence.
 
 import argparse
 import importlib.util
+import os
+import signal
 import sys
 from pathlib import Path
 
-CELL_SECONDS = 120.0
+EPILOG = ("Exit status: 0 everything was graded, whatever the marks; 1 something was not; 2 wrong use. "
+          "`grade one FILE --report DIR` grades one submission into DIR/records, for a cluster's queue.")
 
 
 class Usage(Exception):
@@ -17,104 +21,168 @@ class Usage(Exception):
 
 
 def main(argv: list | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="grade", description="Grade exercise notebooks of the course.",
-                                     epilog="Exit status: 0 everything was graded, whatever the marks; 1 something was "
-                                     "not; 2 wrong use.")
-    parser.add_argument("paths", nargs="+", metavar="PATH", help="a notebook, or a folder of notebooks")
-    parser.add_argument("--report", required=True, metavar="DIR", type=Path,
-                        help="folder for results.json and index.html")
-    parser.add_argument("--timeout", metavar="S", type=float, default=CELL_SECONDS,
-                        help="seconds that one cell may take (default %(default)g)")
-    parser.add_argument("--require-gpu", action="store_true", help="refuse to grade where there is no GPU")
-    options = parser.parse_args(argv)
+    argv = sys.argv[1:] if argv is None else list(argv)
     try:
-        return run(options)
+        signal.signal(signal.SIGTERM, _interrupt)  # ended politely, a run ends what it started
+    except ValueError:  # not in the main thread
+        pass
+    try:
+        return run_one(parser_of_one().parse_args(argv[1:])) if argv[:1] == ["one"] else run(parser().parse_args(argv))
     except Usage as error:
         print(f"grade: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("grade: interrupted; no report was written", file=sys.stderr)
+        print("grade: interrupted; no report was written, and what was graded is kept for the next run", file=sys.stderr)
         return 1
+
+
+def _interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `grade PATH...`."""
+    made = argparse.ArgumentParser(prog="grade", description="Grade exercise notebooks of the course.", epilog=EPILOG)
+    made.add_argument("paths", nargs="+", metavar="PATH", help="a notebook, or a folder or zip of them (a child of it is "
+                      "one learner's)")
+    made.add_argument("--jobs", metavar="N", type=int, default=max((os.cpu_count() or 2) // 2, 1),
+                      help="submissions graded side by side (default %(default)s); 0 grades nothing and reports what is there")
+    _shared(made)
+    return made
+
+
+def parser_of_one() -> argparse.ArgumentParser:
+    """The options of `grade one FILE`."""
+    made = argparse.ArgumentParser(prog="grade one", description="Grade one submission into DIR/records.", epilog=EPILOG)
+    made.add_argument("file", metavar="FILE", type=Path, help="a notebook, or the zip that holds it")
+    made.add_argument("--member", metavar="NAME", default="", help="the notebook's name inside the zip FILE")
+    made.add_argument("--learner", metavar="NAME", default="", help="whose it is (default: the file's name)")
+    made.add_argument("--shown", metavar="PATH", default="", help="the file's name in reports (default: FILE)")
+    made.add_argument("--leash", action="store_true", help="end when standard input closes")
+    _shared(made)
+    return made
+
+
+def _shared(made: argparse.ArgumentParser) -> None:
+    from grading import batch
+
+    made.add_argument("--report", required=True, metavar="DIR", type=Path, help="folder for the results")
+    made.add_argument("--timeout", metavar="S", type=float, default=batch.CELL_SECONDS,
+                      help="seconds that one cell may take (default %(default)g)")
+    made.add_argument("--total", metavar="S", type=float, default=batch.SUBMISSION_SECONDS,
+                      help="seconds that one submission may take (default %(default)g)")
+    made.add_argument("--seed", metavar="N", type=int, help="seed of the inputs, to repeat a grading (default: secret)")
+    made.add_argument("--again", action="store_true", help="grade anew what was graded before")
+    made.add_argument("--require-gpu", action="store_true", help="refuse to grade where there is no GPU")
 
 
 def run(options) -> int:
     """Grade what the options name and write the report."""
-    if not options.timeout > 0:
-        raise Usage(f"--timeout: got {options.timeout:g}, expected seconds above 0")
-    needs()
-    from grading.submission import Missing, Unreadable, exercise_of, grade, pristine, read, ungraded
+    from grading import batch
 
+    limits = limits_of(options)
+    if options.jobs < 0:
+        raise Usage(f"--jobs: got {options.jobs}, expected 0 or more")
+    handed = submissions(options.paths, options.report)
+    writable(options.report)
+    outcome = batch.many(handed, options.report, limits, options.jobs, options.again)
+    return deliver(outcome, options.report)
+
+
+def run_one(options) -> int:
+    """Grade one file into DIR/records."""
+    from grading import batch
+    from grading.intake import Handed
+
+    limits = limits_of(options)
+    if not options.file.exists():
+        raise Usage(f"{options.file}: no such file")
+    writable(options.report)
+    if options.leash:
+        batch.leash()
+    handed = Handed(options.learner or options.file.stem, options.shown or str(options.file), options.file, options.member)
+    try:
+        record, before = batch.one(handed, options.report, limits, options.again)
+    except OSError as error:
+        print(f"grade: the record could not be written to {options.report} ({error.strerror})", file=sys.stderr)
+        return 1
+    say(record)
+    if before:
+        print("  graded before by the same grader; --again grades anew")
+    return 1 if record["status"] in ("ungraded", "unreadable") else 0
+
+
+def limits_of(options):
+    """What a grade depends on, from the options; Usage where one is out of range or something is missing here."""
+    from grading import batch
+
+    for name, value in (("--timeout", options.timeout), ("--total", options.total)):
+        if not value > 0:
+            raise Usage(f"{name}: got {value:g}, expected seconds above 0")
+    if options.seed is not None and options.seed < 0:
+        raise Usage(f"--seed: got {options.seed}, expected 0 or more")
+    needs()
     if options.require_gpu and not gpu():
         raise Usage("--require-gpu: this machine has no GPU that torch can use")
-    found, problems = [], {}
-    paths = submissions(options.paths)
-    for path in paths:
-        try:
-            exercise = exercise_of(read(path), path)
-            pristine(exercise)
-            found.append(path)
-        except Unreadable as error:
-            problems[path] = str(error)
-        except Missing as error:
-            raise Usage(str(error)) from None
-    if not found:
-        raise Usage("; ".join(problems.values()) or "nothing to grade")
-    writable(options.report)
-
-    from tqdm import tqdm
-
-    records = []
-    for path in tqdm(paths, desc="grading", unit="notebook", disable=None, leave=False):
-        if path in problems:
-            records.append(ungraded(path, problems[path]))
-            continue
-        try:
-            records.append(grade(path, options.timeout))
-        except (Unreadable, Missing) as error:
-            records.append(ungraded(path, str(error)))
-        except Exception as error:  # a fault of the grader's must not cost the others their grades
-            records.append(ungraded(path, f"{path}: the grader failed ({type(error).__name__}: {error})"))
-    return deliver(records, options.report)
+    return batch.Limits(options.timeout, options.total, options.seed)
 
 
-def deliver(records: list, folder: Path) -> int:
+def deliver(outcome, folder: Path) -> int:
     """Write the report and print a summary; the exit status."""
     from grading import report
 
     try:
-        report.write(folder, records)
+        report.write(folder, outcome.records)
     except OSError as error:
         print(f"grade: the report could not be written to {folder} ({error.strerror}); nothing of it was left there",
               file=sys.stderr)
         return 1
-    bad = 0
-    for record in records:
-        waiting = f", {record['pending_points']} pending" if record["pending_points"] else ""
-        print(f"{record['path']}: {record['points']} of {record['max_points']} points{waiting}")
-        for task in record["tasks"]:
-            print(f"  {task['id']}  {task['status'].replace('_', ' '):13} {task['points']} of {task['max_points']}"
-                  + (f"  {task['hint']}" if task["hint"] else ""))
-        if not record["tasks"] or any(task["status"] == "ungraded" for task in record["tasks"]):
-            bad += 1
-            print(f"  not graded: {record['notes'][0] if record['notes'] else 'see above'}")
+    for record in outcome.records:
+        say(record)
+    if outcome.done_before:
+        print(f"{outcome.done_before} graded before by the same grader and not run again")
+    if outcome.run:
+        print(f"{outcome.run} graded in {outcome.seconds:.0f} s: {outcome.per_minute:.1f} submissions per minute")
     print(f"report: {folder / 'index.html'}")
-    return 1 if bad else 0
+    return 1 if any(record["status"] in ("ungraded", "unreadable") for record in outcome.records) else 0
 
 
-def submissions(given: list) -> list:
-    """The notebooks that the arguments name; a folder gives those below it."""
-    found = []
+def say(record: dict) -> None:
+    """Print a submission's points and hints."""
+    waiting = f", {record['pending_points']} pending" if record["pending_points"] else ""
+    print(f"{record['path']}: {record['points']} of {record['max_points']} points{waiting}")
+    for task in record["tasks"]:
+        print(f"  {task['id']}  {task['status'].replace('_', ' '):13} {task['points']} of {task['max_points']}"
+              + (f"  {task['hint']}" if task["hint"] else ""))
+    if record["status"] in ("ungraded", "unreadable"):
+        print(f"  not graded: {record['notes'][0] if record['notes'] else 'see above'}")
+
+
+def submissions(given: list, report: Path) -> list:
+    """What the arguments name; Usage where they name nothing to grade."""
+    from grading import intake
+    from grading.submission import Missing, pristine
+
+    found, singles = [], []
     for name in given:
         path = Path(name)
-        if path.is_dir():
-            inside = sorted(p for p in path.rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
-            if not inside:
-                raise Usage(f"{path}: no notebook in this folder")
-            found += inside
-        elif not path.exists():
+        if not path.exists():
             raise Usage(f"{path}: no such file or folder")
-        else:
-            found.append(path)
+        inside = intake.found_in(path, report)
+        if not inside or all(h.problem for h in inside) and path.is_dir():
+            raise Usage(f"{path}: no notebook in this folder")
+        found += inside
+        singles += [h for h in inside if h.file == path]
+    problems = []
+    for handed in singles if len(singles) == len(found) else []:  # files named one by one: wrong ones are wrong use
+        try:
+            pristine(intake.exercise_of(intake.read(handed)[0], handed.path))
+        except intake.Unreadable as error:
+            problems.append(str(error))
+        except Missing as error:
+            raise Usage(str(error)) from None
+    if found and len(problems) == len(found):
+        raise Usage("; ".join(problems))
     return list(dict.fromkeys(found))
 
 
@@ -137,7 +205,7 @@ def writable(folder: Path) -> None:
     """Make the report's folder before the work, so that a wrong one is told at once."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        trial = folder / ".trial"
+        trial = folder / f".trial.{os.getpid()}"
         trial.touch()
         trial.unlink()
     except OSError as error:

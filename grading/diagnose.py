@@ -17,7 +17,7 @@ KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds
          "type", "dtype", "shape", "suspect", "overflow", "nan", "divisor", "sixteen_bit", "rounded_output", "row_scale",
          "tail", "some_rows", "wrong", "not_by_kernel", "torch_work",
          "not_read", "input_changed", "verdict", "tile_too_wide", "whole_tensor",
-         "bytes", "slow")
+         "bytes", "sectors", "slow")
 
 ADVICE = {
     "not_defined": "Define it in the answer cell of this task; other cells are not carried over.",
@@ -48,6 +48,7 @@ ADVICE = {
     "tile_too_wide": "Loop over tiles of a fixed width instead of making the tile as wide as the row.",
     "whole_tensor": "Work on one slice of columns at a time.",
     "bytes": "Read each element once and keep it in registers until it is used for the last time.",
+    "sectors": "Give neighbouring lanes of a tile neighbouring addresses, in the loads and in the stores.",
     "slow": "Check the tile's width, num_warps, and that each program's loads are contiguous.",
 }
 
@@ -219,6 +220,8 @@ def _metered(task: Task, arguments: dict, record: dict):
                           f"{task.max_tile:,} columns")
     if task.minimum_bytes and record["returned"] is not None:
         yield from _bytes(task, arguments, tensors)
+        if task.sector_factor:
+            yield from _sectors(task, arguments, tensors)
 
 
 def _bytes(task: Task, arguments: dict, tensors: list):
@@ -237,6 +240,16 @@ def _bytes(task: Task, arguments: dict, tensors: list):
         what = f"most of the excess is {worst['name']}, {excess[worst['name']]:,} bytes too many"
     yield Finding("bytes", f"the kernels ask for {requested:,} bytes, {requested / sum(minimum.values()):.2f} times the "
                   f"minimum of {sum(minimum.values()):,}: {what}")
+
+
+def _sectors(task: Task, arguments: dict, tensors: list):
+    minimum = sum(task.minimum_bytes(**arguments).values())
+    moved = 32 * sum(t["sectors"] for t in tensors)
+    if moved > task.sector_factor * minimum + SMALL_CHANGE:
+        worst = max(tensors, key=lambda t: t["sectors"])
+        asked = worst["read"] + worst["written"]
+        yield Finding("sectors", f"the accesses touch {moved:,} bytes of sectors, {moved / minimum:.1f} times the minimum of "
+                      f"{minimum:,}: of {worst['name']}, {asked:,} bytes are asked for in {worst['sectors']:,} sectors of 32")
 
 
 def _stored(expected: list, record: dict):

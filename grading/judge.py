@@ -166,6 +166,8 @@ def _proved(task: Task, cases: list, compiled: int) -> list:
         sentences.append("every element stored by a kernel of yours, no access out of bounds, inputs left as they were")
     if task.minimum_bytes:
         sentences.append(f"at most {task.bytes_factor:g} times the minimum bytes requested")
+    if task.sector_factor:
+        sentences.append(f"at most {task.sector_factor:g} times the minimum bytes in the sectors touched")
     if task.tile_elements:
         sentences.append("no operation worked on more than one tile")
     return sentences

@@ -225,6 +225,7 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict) -> d
         tensors.append({
             "name": t.name, "role": roles.get(t.name, ""), "shape": list(t.shape), "read": t.read, "written": t.written,
             "unique_read": t.unique_read, "unique_written": t.unique_written, "unwritten": t.unwritten,
+            "sectors": t.sectors_read + t.sectors_written,
             "first_unwritten": list(t.first_unwritten) if t.first_unwritten else None,
             "out_of_bounds": [{"kind": a.kind, "program": list(a.program), "index": a.index, "count": a.count,
                                "text": str(a)} for a in t.out_of_bounds[:MAX_RECORDS]],

@@ -1,12 +1,14 @@
 """Grades one submission, from a file to a record: the pure step that a class is made of."""
 
 import json
+import os
 import secrets
 import shutil
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import nbformat
@@ -14,56 +16,26 @@ import nbformat
 from grading import cases, jail
 from grading.checks import exercises, tasks_of
 from grading.diagnose import Finding
+from grading.intake import Handed, Unreadable, alone, exercise_of, mended, read
 from grading.judge import Verdict, judge, load, simple
 from grading.release import exercise_id, released
 from grading.transplant import transplant
 
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 60  # a kernel and the course's imports, beside what the cells take
-
-
-class Unreadable(ValueError):
-    """The file cannot be graded whatever the grader does: not a notebook, or of no exercise. The text is for people."""
+SUBMISSION_SECONDS = 900  # for everything: a notebook whose every task hangs must not hold up the class
+GPU_LOCK = f"/tmp/bytes-first-gpu-{os.getuid() if hasattr(os, 'getuid') else 0}.lock"
 
 
 class Missing(ValueError):
     """The course lacks what grading this submission needs."""
 
 
-def read(path: Path) -> nbformat.NotebookNode:
-    """The notebook at `path`; Unreadable says in one sentence what is wrong with the file."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise Unreadable(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise Unreadable(f"{path}: a folder, not a notebook") from None
-    except UnicodeDecodeError:
-        raise Unreadable(f"{path}: not a notebook (not text)") from None
-    except OSError as error:
-        raise Unreadable(f"{path}: cannot be read ({error.strerror})") from None
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        raise Unreadable(f"{path}: not a notebook (damaged, or not JSON)") from None
-    try:
-        nb = nbformat.reads(text, as_version=4)
-        sound = all(isinstance(cell.source, str) and isinstance(cell.metadata, dict) for cell in nb.cells)
-    except Exception:  # nbformat raises whatever a strange file makes it trip over
-        sound = False
-    if not isinstance(data, dict) or not sound:
-        raise Unreadable(f"{path}: not a notebook (JSON, but without a notebook's cells)")
-    return nb
+@dataclass
+class Budget:
+    """When the time of a whole submission is over (time.monotonic)."""
 
-
-def exercise_of(nb: nbformat.NotebookNode, path: Path) -> str:
-    """The exercise a submission belongs to, by its metadata, whatever the file is called."""
-    found = exercise_id(nb)
-    if not found:
-        raise Unreadable(f"{path}: not an exercise of this course (its metadata names none)")
-    if found not in exercises():
-        raise Unreadable(f"{path}: exercise {found!r} is unknown here, expected one of: {', '.join(sorted(exercises()))}")
-    return found
+    end: float
 
 
 def pristine(exercise: str, root: Path = ROOT) -> nbformat.NotebookNode:
@@ -76,39 +48,77 @@ def pristine(exercise: str, root: Path = ROOT) -> nbformat.NotebookNode:
     raise Missing(f"exercise {exercise!r}: its notebook is missing from both solutions/ and exercises/ of {root}")
 
 
-def grade(path: Path, cell_seconds: float, root: Path = ROOT) -> dict:
-    """The record of one submission, as results.json holds it. Raises Unreadable or Missing."""
+def grade(handed: Handed | Path, cell_seconds: float, root: Path = ROOT, seed: int | None = None,
+          seconds: float = SUBMISSION_SECONDS) -> dict:
+    """The record of one submission, as results.json holds it. Raises Unreadable or Missing.
+
+    cell_seconds: what one cell may take. seconds: what the whole submission may take. seed: of the inputs; secret and
+    drawn here by default.
+    """
     begun = time.monotonic()
-    nb = read(path)
-    exercise = exercise_of(nb, path)
+    handed = handed if isinstance(handed, Handed) else alone(Path(handed))
+    nb, notes = read(handed)
+    exercise = exercise_of(nb, handed.path, notes)
     tasks = tasks_of(exercise)
-    verdicts, notes, environment = _verdicts(nb, pristine(exercise, root), tasks, cell_seconds)
-    record = record_of(path, exercise, [verdicts[task.id] for task in tasks], notes)
-    record["environment"] = environment
-    record["seconds"] = round(time.monotonic() - begun, 1)
-    return record
+    original = pristine(exercise, root)
+    nb, mends = mended(nb, original, {task.id: task.functions for task in tasks})
+    seed = secrets.randbits(63) if seed is None else seed
+    verdicts, more, environment = _verdicts(nb, original, tasks, cell_seconds, seed, Budget(begun + seconds))
+    record = record_of(handed, exercise, [verdicts[task.id] for task in tasks], [*notes, *mends, *more])
+    return {**record, "environment": environment, "seed": str(seed), "seconds": round(time.monotonic() - begun, 1)}
 
 
-def record_of(path: Path, exercise: str, verdicts: list, notes: list) -> dict:
+def graded(handed: Handed, cell_seconds: float, root: Path = ROOT, seed: int | None = None,
+           seconds: float = SUBMISSION_SECONDS) -> dict:
+    """The record of one submission, whatever happens: the file's faults and the grader's own are told in it.
+
+    A fault of the grader's is tried once more; after that the submission is ungraded, which is not a zero.
+    """
+    for attempt in (1, 2):
+        try:
+            return grade(handed, cell_seconds, root, seed, seconds)
+        except Unreadable as error:
+            return ungraded(handed, str(error), status="unreadable")
+        except Missing as error:
+            return ungraded(handed, str(error))
+        except Exception as error:  # a fault of the grader's must not cost the others their grades
+            reason = f"{handed.path}: the grader failed, twice ({type(error).__name__}: {error})"
+    return ungraded(handed, reason, _exercise(handed))
+
+
+def _exercise(handed: Handed) -> str:
+    try:
+        return exercise_of(read(handed)[0], handed.path)
+    except Exception:
+        return ""
+
+
+def record_of(handed: Handed | Path, exercise: str, verdicts: list, notes: list) -> dict:
     """A submission's record from its verdicts."""
+    handed = handed if isinstance(handed, Handed) else alone(Path(handed))
+    states = {v.status for v in verdicts}
     return {
-        "path": str(path), "exercise": exercise,
+        "path": handed.path, "learner": handed.learner, "exercise": exercise,
+        "status": "ungraded" if "ungraded" in states or not verdicts else "pending" if "pending" in states else "graded",
         "points": sum(v.points for v in verdicts), "pending_points": sum(v.pending_points for v in verdicts),
         "max_points": sum(v.max_points for v in verdicts), "isolation": jail.LEVEL, "notes": notes,
         "tasks": [asdict(v) for v in verdicts],
     }
 
 
-def ungraded(path: Path, reason: str, exercise: str = "") -> dict:
-    """The record of a submission that could not be graded; it says why, and it is not a zero."""
+def ungraded(handed: Handed | Path, reason: str, exercise: str = "", status: str = "ungraded") -> dict:
+    """The record of a submission that could not be graded; it says why, and it is not a zero.
+
+    status: "unreadable" where the file is at fault, "ungraded" where the grader or its machine is.
+    """
     tasks = exercises().get(exercise, ())
-    return {**record_of(path, exercise, [simple(task, "ungraded", reason) for task in tasks], [reason]),
-            "environment": {}, "seconds": 0.0}
+    return {**record_of(handed, exercise, [simple(task, "ungraded", reason) for task in tasks], [reason]),
+            "status": status, "environment": {}, "seed": "", "seconds": 0.0}
 
 
-def _verdicts(submitted, exercise, tasks: tuple, cell_seconds: float) -> tuple[dict, list, dict]:
+def _verdicts(submitted, exercise, tasks: tuple, cell_seconds: float, seed: int,
+              budget: Budget) -> tuple[dict, list, dict]:
     """{task id: Verdict}, notes, and the environment the code ran in."""
-    seed = secrets.randbits(64)
     functions = {task.id: task.functions for task in tasks}
     verdicts: dict[str, Verdict] = {}
     environment: dict = {}
@@ -121,9 +131,14 @@ def _verdicts(submitted, exercise, tasks: tuple, cell_seconds: float) -> tuple[d
     trouble = 0
     while len(verdicts) < len(tasks):
         left = [task for task in tasks if task.id not in verdicts]
+        if time.monotonic() > budget.end:
+            late = Finding("stopped", "the time for the whole submission was used up before this task's turn"
+                           + (f", by {', '.join(sorted(without))}" if without else ""), "Repair the tasks that take so long.")
+            verdicts |= {task.id: simple(task, "failed", late.hint(task), late.kind) for task in left}
+            break
         with tempfile.TemporaryDirectory(prefix="grade-", ignore_cleanup_errors=True) as place:
             folder = Path(place).resolve()
-            finished, log = _run(exercise, submitted, functions, left, without, seed, folder, cell_seconds)
+            finished, log = _run(exercise, submitted, functions, left, without, seed, folder, cell_seconds, budget)
             stopped = _stopped(log, finished, left)
             answered = {r["task"]: r for r in log if r["event"] == "end" and r["role"] == "answer"}
             for task in left:
@@ -146,7 +161,7 @@ def _verdicts(submitted, exercise, tasks: tuple, cell_seconds: float) -> tuple[d
 
 
 def _run(exercise, submitted, functions: dict, left: list, without: frozenset, seed: int, folder: Path,
-         cell_seconds: float) -> tuple:
+         cell_seconds: float, budget: Budget) -> tuple:
     """Run the notebook once for the tasks that are left; what nbval's plugin logged."""
     _furnish(folder)
     for task in left:
@@ -154,10 +169,31 @@ def _run(exercise, submitted, functions: dict, left: list, without: frozenset, s
     plan = transplant(exercise, submitted, str(folder), functions, {task.id for task in left}, without)
     nbformat.write(plan.notebook, folder / "submission.ipynb")
     log = folder / "log.jsonl"
-    deadline = START_SECONDS + cell_seconds * (len(left) + 1)
-    finished = jail.run([sys.executable, "-P", str(ROOT / "grading" / "plugin.py"), str(folder / "submission.ipynb"),
-                         str(log), "--cell-seconds", str(cell_seconds)], folder, ROOT, deadline)
+    asked = time.monotonic()
+    with exclusive(any(task.speed for task in left)):
+        budget.end += time.monotonic() - asked  # waiting for others is not the learner's time
+        deadline = min(START_SECONDS + cell_seconds * (len(left) + 1), max(budget.end - time.monotonic(), 1))
+        finished = jail.run([sys.executable, "-P", str(ROOT / "grading" / "plugin.py"), str(folder / "submission.ipynb"),
+                             str(log), "--cell-seconds", str(cell_seconds)], folder, ROOT, deadline)
     return finished, _records(log)
+
+
+def has_gpu() -> bool:
+    """Whether this machine shows an NVIDIA GPU; told without torch, which takes seconds to import."""
+    return any(Path(sign).exists() for sign in ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia/version", "/dev/dxg"))
+
+
+@contextmanager
+def exclusive(timed: bool):
+    """Alone on the GPU, as far as graders on this machine go, while something is timed there."""
+    if not timed or not has_gpu() or os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    with open(GPU_LOCK, "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed, or its process ends
+        yield
 
 
 def _furnish(folder: Path) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from instruments import backend
+from instruments.sectors import SECTOR, touched
 from instruments.traffic import Traffic
 
 
@@ -49,6 +50,8 @@ class TensorReport:
     read, written: requested by all programs, atomics counted as both. unique_read, unique_written: each byte once.
     atomics: bytes updated atomically. unwritten: elements never written, of a tensor that kernels write, or that the
     metered function returns and no kernel reads; first_unwritten: the index of the first one. out_of_bounds: list of Access.
+    sectors_read, sectors_written: 32-byte sectors that the accesses touch, each access's whole tile taken as one, which is
+    the least that any spreading of the tile over threads can do.
     """
 
     name: str
@@ -59,6 +62,8 @@ class TensorReport:
     atomics: int = 0
     unique_read: int = 0
     unique_written: int = 0
+    sectors_read: int = 0
+    sectors_written: int = 0
     unwritten: int = 0
     first_unwritten: tuple | None = None
     out_of_bounds: list = field(default_factory=list)
@@ -166,9 +171,11 @@ class _Watched:
 
     def count(self, kind: str, byte_offsets: np.ndarray, size: int):
         nbytes = byte_offsets.size * size
+        sectors = touched(byte_offsets + self.argument.address % SECTOR, size).size
         for name, kinds in (("read", ("read", "atomic")), ("written", ("write", "atomic"))):
             if kind in kinds:
                 setattr(self.report, name, getattr(self.report, name) + nbytes)
+                setattr(self.report, f"sectors_{name}", getattr(self.report, f"sectors_{name}") + sectors)
                 for byte in range(size):
                     self.touched[name][byte_offsets + byte] = True
         if kind == "atomic":

@@ -99,6 +99,7 @@ def pipelined_plan(rows: int, cols: int, dtype: torch.dtype) -> tuple[bool, int,
     multiprocessors, shared = _multiprocessor()
     programs = max(1, 2 * 16_384 // nbytes) * multiprocessors
     fits = stages * 2 * 16_384 <= shared * 7 // 8
+    fits = fits and cols * dtype.itemsize % 16 == 0  # rows begin on 16 bytes, or loads cannot be sent ahead
     pays = fits and 4_096 <= nbytes <= 16_384 and 4 * multiprocessors <= rows <= 16 * multiprocessors
     return pays, min(rows, programs), {"BLOCK": block, "STAGES": stages, "num_warps": 4}
 

@@ -100,7 +100,8 @@ class Task:
     oracle(**arguments) -> [Expected, ...]; tensors arrive as float64 arrays, dtypes as DType. verdict(arguments,
     returned) -> a sentence naming the fault, or '' when right; for answers that an oracle cannot foresee.
     suspects: mistakes tried on a wrong result. kernel: a Triton kernel of the answer must store every element.
-    minimum_bytes(**arguments), bytes_factor: bytes requested may be at most factor x minimum. max_tile: widest
+    minimum_bytes(**arguments), bytes_factor: bytes requested may be at most factor x minimum.
+    sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes. max_tile: widest
     tile, read off the powers of two among a launch's constexprs. tile_elements(**arguments): largest operand that a torch operation may touch.
     speed: what a GPU adds. hints: {kind of failure: what to do}, before diagnose.py's own words. success: said with a
     pass.
@@ -117,6 +118,7 @@ class Task:
     kernel: bool = False
     minimum_bytes: Callable | None = None
     bytes_factor: float = 1.05
+    sector_factor: float | None = None
     max_tile: int | None = None
     tile_elements: Callable | None = None
     speed: Speed | None = None
