@@ -58,7 +58,8 @@ def parser_of_one() -> argparse.ArgumentParser:
     made.add_argument("--member", metavar="NAME", default="", help="the notebook's name inside the zip FILE")
     made.add_argument("--learner", metavar="NAME", default="", help="whose it is (default: the file's name)")
     made.add_argument("--shown", metavar="PATH", default="", help="the file's name in reports (default: FILE)")
-    made.add_argument("--leash", action="store_true", help="end when standard input closes")
+    made.add_argument("--leash", action="store_true", help=argparse.SUPPRESS)  # end when standard input closes
+    made.add_argument("--key", default="", help=argparse.SUPPRESS)  # from `grade`, which has hashed the file already
     _shared(made)
     return made
 
@@ -73,6 +74,8 @@ def _shared(made: argparse.ArgumentParser) -> None:
                       help="seconds that one submission may take (default %(default)g)")
     made.add_argument("--seed", metavar="N", type=int, help="seed of the inputs, to repeat a grading (default: secret)")
     made.add_argument("--again", action="store_true", help="grade anew what was graded before")
+    made.add_argument("--require-isolation", metavar="LEVEL", default="",
+                      help="refuse to grade where learner code is isolated less: process, limits, files or network")
     made.add_argument("--require-gpu", action="store_true", help="refuse to grade where there is no GPU")
 
 
@@ -102,7 +105,7 @@ def run_one(options) -> int:
         batch.leash()
     handed = Handed(options.learner or options.file.stem, options.shown or str(options.file), options.file, options.member)
     try:
-        record, before = batch.one(handed, options.report, limits, options.again)
+        record, before = batch.one(handed, options.report, limits, options.again, options.key)
     except OSError as error:
         print(f"grade: the record could not be written to {options.report} ({error.strerror})", file=sys.stderr)
         return 1
@@ -124,6 +127,8 @@ def limits_of(options):
     needs()
     if options.require_gpu and not gpu():
         raise Usage("--require-gpu: this machine has no GPU that torch can use")
+    if options.require_isolation:
+        isolated(options.require_isolation)
     return batch.Limits(options.timeout, options.total, options.seed)
 
 
@@ -192,6 +197,18 @@ def needs() -> None:
                       ("triton", "kernels need it (Linux only; elsewhere use Colab, a container or WSL2)")):
         if importlib.util.find_spec(name) is None:
             raise Usage(f"{name} is not installed here: {why}")
+
+
+def isolated(wanted: str) -> None:
+    """Usage where learner code would be isolated less than asked for."""
+    from grading import jail
+    from grading.submission import isolation
+
+    levels = getattr(jail, "LEVELS", ("process", ))
+    if wanted not in levels:
+        raise Usage(f"--require-isolation: got {wanted!r}, expected one of: {', '.join(levels)}")
+    if levels.index(isolation()) < levels.index(wanted):
+        raise Usage(f"--require-isolation: this machine gives {isolation()!r}, which is less than {wanted!r}")
 
 
 def gpu() -> bool:

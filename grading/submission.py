@@ -101,9 +101,14 @@ def record_of(handed: Handed | Path, exercise: str, verdicts: list, notes: list)
         "path": handed.path, "learner": handed.learner, "exercise": exercise,
         "status": "ungraded" if "ungraded" in states or not verdicts else "pending" if "pending" in states else "graded",
         "points": sum(v.points for v in verdicts), "pending_points": sum(v.pending_points for v in verdicts),
-        "max_points": sum(v.max_points for v in verdicts), "isolation": jail.LEVEL, "notes": notes,
+        "max_points": sum(v.max_points for v in verdicts), "isolation": jail.level(), "notes": notes,
         "tasks": [asdict(v) for v in verdicts],
     }
+
+
+def isolation() -> str:
+    """The level of isolation that learner code gets here."""
+    return jail.level() if hasattr(jail, "level") else jail.LEVEL
 
 
 def ungraded(handed: Handed | Path, reason: str, exercise: str = "", status: str = "ungraded") -> dict:
@@ -174,7 +179,8 @@ def _run(exercise, submitted, functions: dict, left: list, without: frozenset, s
         budget.end += time.monotonic() - asked  # waiting for others is not the learner's time
         deadline = min(START_SECONDS + cell_seconds * (len(left) + 1), max(budget.end - time.monotonic(), 1))
         finished = jail.run([sys.executable, "-P", str(ROOT / "grading" / "plugin.py"), str(folder / "submission.ipynb"),
-                             str(log), "--cell-seconds", str(cell_seconds)], folder, ROOT, deadline)
+                             str(log), "--cell-seconds", str(cell_seconds),
+                         "--enter", json.dumps(jail.inner(folder, ROOT, deadline))], folder, ROOT, deadline)
     return finished, _records(log)
 
 
@@ -224,11 +230,11 @@ def _stopped(log: list, finished: jail.Finished, left: list) -> dict:
     """{task id: why it ended the run}: the task whose cell hung, died or flooded."""
     stopped = {r["task"]: r["text"] for r in log
                if r["event"] == "end" and r["status"] in ("died", "timeout", "flood") and r["task"]}
-    if finished.code is None:  # the whole run hit its deadline: the cell that had begun is to blame
+    if finished.code is None:  # the whole run was ended: the cell that had begun is to blame
         begun = [r for r in log if r["event"] == "start"]
         ended = [r for r in log if r["event"] == "end"]
         if len(begun) > len(ended) and begun[-1]["task"]:
-            stopped[begun[-1]["task"]] = "the time for the whole notebook ran out"
+            stopped[begun[-1]["task"]] = finished.why or "the time for the whole notebook ran out"
     return stopped
 
 
