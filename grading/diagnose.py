@@ -417,7 +417,8 @@ def _shape_of_failure(got: Got, e: Expected) -> Finding:
     first = tuple(int(i) for i in np.unravel_index(int(np.argmax(element)), table.shape))
     at = first if values.ndim > 1 else first[:1]
     place = {"output": e.name, "first": list(at), "expected": float(right[first]), "got": float(table[first]),
-             "wrong": float(element.mean()), "error": float(errors.max()), "limit": most}
+             "wrong": float(element.mean()), "error": float(errors.max()), "limit": most,
+             "shape": list(table.shape), "map": picture(element)}
     seen = (f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {element.mean():.0%} of {e.name} "
             f"is off, the worst row by {errors.max():.1e} (limit {most:.0e})")
     rows, columns = element.any(axis=1), element.any(axis=0)
@@ -449,6 +450,12 @@ def _shape_of_failure(got: Got, e: Expected) -> Finding:
         listed = ", ".join(str(int(r)) for r in np.flatnonzero(rows)[:5])
         return Finding("some_rows", f"only rows {listed}{'...' * int(rows.sum() > 5)} are wrong: {seen}", place=place)
     return Finding("wrong", seen, place=place)
+
+
+def picture(wrong: np.ndarray, most: tuple = (16, 32)) -> list:
+    """The share of wrong elements in each field of a small grid laid over a table, for the page."""
+    rows, cols = (np.array_split(np.arange(n), min(n, limit)) for n, limit in zip(wrong.shape, most))
+    return [[round(float(wrong[r[0]:r[-1] + 1, c[0]:c[-1] + 1].mean()), 2) for c in cols] for r in rows]
 
 
 def _elementwise(most: float, right: np.ndarray) -> np.ndarray:
