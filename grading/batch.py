@@ -26,7 +26,7 @@ from grading.submission import ROOT, SUBMISSION_SECONDS, Missing, graded, has_gp
 
 CELL_SECONDS = 120.0
 GRACE = 180  # seconds over a submission's own limit after which its process is ended from here
-NOT_JUDGING = {"batch.py", "cli.py", "formats.py", "pages.py", "report.py"}  # files that change no grade
+NOT_JUDGING = {"batch.py", "cli.py", "formats.py", "likeness.py", "pages.py", "report.py"}  # files that change no grade
 PACKAGES = ("torch", "triton", "numpy", "nbval", "ipykernel", "nbformat")
 START = "import sys; sys.path.insert(0, {root!r}); from grading.cli import main; sys.exit(main())"
 

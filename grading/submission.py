@@ -1,6 +1,7 @@
 """Grades one submission, from a file to a record: the pure step that a class is made of."""
 
 import json
+import math
 import os
 import secrets
 import shutil
@@ -18,6 +19,7 @@ from grading.checks import exercises, tasks_of
 from grading.diagnose import Finding
 from grading.intake import Handed, Unreadable, alone, exercise_of, mended, read
 from grading.judge import Verdict, judge, load, simple
+from grading.likeness import likeness, of_solution
 from grading.release import exercise_id, released
 from grading.transplant import transplant
 
@@ -65,6 +67,12 @@ def grade(handed: Handed | Path, cell_seconds: float, root: Path = ROOT, seed: i
     seed = secrets.randbits(63) if seed is None else seed
     verdicts, more, environment = _verdicts(nb, original, tasks, cell_seconds, seed, Budget(begun + seconds))
     record = record_of(handed, exercise, [verdicts[task.id] for task in tasks], [*notes, *mends, *more])
+    plan = transplant(original, nb, "", {task.id: task.functions for task in tasks})
+    solved = of_solution(exercise, root)
+    for task in record["tasks"]:
+        if task["id"] not in plan.untouched:
+            task["likeness"] = likeness(plan.answers[task["id"]])
+            task["like_solution"] = task["likeness"] == solved.get(task["id"])
     return {**record, "environment": environment, "seed": str(seed), "seconds": round(time.monotonic() - begun, 1)}
 
 
@@ -102,8 +110,17 @@ def record_of(handed: Handed | Path, exercise: str, verdicts: list, notes: list)
         "status": "ungraded" if "ungraded" in states or not verdicts else "pending" if "pending" in states else "graded",
         "points": sum(v.points for v in verdicts), "pending_points": sum(v.pending_points for v in verdicts),
         "max_points": sum(v.max_points for v in verdicts), "isolation": jail.level(), "notes": notes,
-        "tasks": [asdict(v) for v in verdicts],
+        "tasks": [_plain(asdict(v)) for v in verdicts],
     }
+
+
+def _plain(value):
+    """The same without NaN and infinity, which JSON does not have: they become words."""
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def isolation() -> str:
