@@ -181,15 +181,20 @@ def bias_gelu_dropout_kernel(x_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride,
 
 
 @cache
-def _tile_shape(rows: int, cols: int) -> tuple[int, int]:
-    """(rows, columns) of a program's tile: at least four columns, at most TILE; of several rows, 2 * TILE elements."""
+def _tile_shape(cols: int, elements: int = TILE) -> tuple[int, int]:
+    """(rows, columns) of a program's tile of so many elements: at least four columns, at most TILE."""
     block = min(TILE, max(4, triton.next_power_of_2(cols)))
-    return (1 if rows == 1 else 2 * TILE // block), block
+    return elements // block, block
+
+
+def _forward_rows(rows: int, cols: int) -> int:
+    """Rows of a forward program's tile: two of full width, or as many narrow ones as make the same number of elements."""
+    return 1 if rows == 1 else _tile_shape(cols, 2 * TILE)[0]
 
 
 def _plan(rows: int, cols: int) -> tuple[tuple[int, int, int], dict]:
     """(grid of column blocks by rows, tile and warps)."""
-    tile_rows, block = _tile_shape(rows, cols)
+    tile_rows, block = _forward_rows(rows, cols), _tile_shape(cols)[1]
     row_blocks = triton.cdiv(rows, tile_rows)
     grid = (triton.cdiv(cols, block), min(row_blocks, MAX_GRID_Y), triton.cdiv(row_blocks, MAX_GRID_Y))
     return grid, {"ROWS": tile_rows, "BLOCK": block, "num_warps": NUM_WARPS}
@@ -197,7 +202,7 @@ def _plan(rows: int, cols: int) -> tuple[tuple[int, int, int], dict]:
 
 def _backward_plan(rows: int, cols: int) -> tuple[tuple[int, int], dict]:
     """(grid of column blocks by groups of rows, tile and warps) of a backward that adds up over the rows."""
-    tile_rows, block = _tile_shape(rows, cols)
+    tile_rows, block = _tile_shape(cols)
     grid, config = wide_plan(triton.cdiv(rows, tile_rows), cols)
     return grid, {**config, "ROWS": tile_rows, "BLOCK": block}
 
@@ -492,7 +497,7 @@ def bias_gelu_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "fus
     if path == "naive":
         return sum(bias_gelu_ops(rows, cols, dtype).values())
     full = rows * cols * dtype.itemsize
-    row_blocks = triton.cdiv(rows, _tile_shape(rows, cols)[0])
+    row_blocks = triton.cdiv(rows, _forward_rows(rows, cols))
     bias = cols * (bias_dtype or dtype).itemsize * (1 if cached else row_blocks)
     return Traffic({"x": full, "bias": bias}, {"y": full}, 8 * rows * cols, launches=1)
 

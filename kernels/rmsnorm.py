@@ -258,9 +258,9 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, eps: float, path: str | None
         return y
     x = as_rows(x)
     rows, cols = x.shape
-    pays, programs, config = pipelined_plan(rows, cols, x.dtype)
-    if path == PIPELINED or path is None and pays:
-        rmsnorm_pipelined_kernel[(programs, )](x, weight, y, *x.stride(), rows, cols, eps, **config)
+    programs, fewest, most, config = pipelined_plan(cols, x.dtype)
+    if path == PIPELINED or path is None and fewest <= rows <= most:
+        rmsnorm_pipelined_kernel[(min(rows, programs), )](x, weight, y, *x.stride(), rows, cols, eps, **config)
         return y
     path, config = forward_plan(cols, x.dtype, RESIDENT_BYTES, path)
     if path == "streaming":
@@ -417,7 +417,7 @@ def rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resid
     if path == "naive":
         return sum(rmsnorm_ops(rows, cols, dtype).values())
     if path == PIPELINED:
-        passes, programs = 1, pipelined_plan(rows, cols, dtype)[1]
+        passes, programs = 1, min(rows, pipelined_plan(cols, dtype)[0])
     else:
         passes, programs = forward_counts(rows, cols, path)
     full = rows * cols * dtype.itemsize

@@ -88,20 +88,19 @@ def forward_plan(cols: int, dtype: torch.dtype, resident_bytes: int, path: str |
 
 
 @cache
-def pipelined_plan(rows: int, cols: int, dtype: torch.dtype) -> tuple[bool, int, dict]:
-    """(whether it pays, persistent programs, tile and warps) for a kernel that walks over rows and loads ahead.
+def pipelined_plan(cols: int, dtype: torch.dtype) -> tuple[int, int, int, dict]:
+    """(persistent programs, fewest and most rows for which it pays, tile and warps) for a kernel that loads rows ahead.
 
     It pays for a few rows per program: then starting programs, a row each, is what takes the time. Eight rows of 16 KB are
-    on their way per multiprocessor.
+    on their way per multiprocessor. Where rows do not begin on 16 bytes, loads cannot be sent ahead, and it never pays.
     """
     block = triton.next_power_of_2(cols)
     nbytes, stages = block * dtype.itemsize, 4
     multiprocessors, shared = _multiprocessor()
     programs = max(1, 2 * 16_384 // nbytes) * multiprocessors
-    fits = stages * 2 * 16_384 <= shared * 7 // 8
-    fits = fits and cols * dtype.itemsize % 16 == 0  # rows begin on 16 bytes, or loads cannot be sent ahead
-    pays = fits and 4_096 <= nbytes <= 16_384 and 4 * multiprocessors <= rows <= 16 * multiprocessors
-    return pays, min(rows, programs), {"BLOCK": block, "STAGES": stages, "num_warps": 4}
+    fits = stages * 2 * 16_384 <= shared * 7 // 8 and 4_096 <= nbytes <= 16_384 and cols * dtype.itemsize % 16 == 0
+    config = {"BLOCK": block, "STAGES": stages, "num_warps": 4}
+    return programs, 4 * multiprocessors, 16 * multiprocessors if fits else 0, config
 
 
 def forward_counts(rows: int, cols: int, path: str) -> tuple[int, int]:
