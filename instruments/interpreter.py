@@ -5,10 +5,11 @@ spoil each other. Here a launch is interpreted where it is asked for: `launch()`
 interpreter, opens the interpreter's patch of triton.language around the launch, and closes it again, so that the same
 kernel can be compiled before, between and after.
 
-Three things differ from the stock interpreter:
+Four things differ from the stock interpreter:
 
 * bf16, which NumPy lacks, is widened to fp32 for every operation and rounded to nearest even afterwards (the stock one
   computes on the raw 16-bit integers and truncates). 16-bit sums round after every addition of a tree, as on a GPU.
+* What a masked lane holds after a load without `other` is NaN, not zero: a GPU leaves it undefined.
 * Every pointer argument carries a tag in its upper bits. A load or store finds the argument it belongs to, however far
   the address has strayed; lanes outside are masked before they touch memory, and told to the launch's `guard`.
 * A kernel's globals stay clean: the stock rewriter pours its own module into them.
@@ -292,11 +293,18 @@ _running: list[Launch] = []  # the launch whose programs run now; at most one
 language_lock = threading.RLock()  # held while triton.language is patched; who compiles takes it too
 
 
+_NAN = {tl.float16: np.float16("nan"), tl.bfloat16: np.uint16(0x7FC0), tl.float32: np.float32("nan"),
+        tl.float64: np.float64("nan")}
+
+
 def _guarded_load(method):
 
     def create_masked_load(self, ptrs, mask, other, *rest, **kwargs):
         if _running:
             ptrs, mask = _running[-1].resolve("read", ptrs, mask)
+            element = ptrs.get_element_ty()
+            if other is None and element in _NAN:  # a GPU leaves masked lanes undefined; a zero would hide their use
+                other = TensorHandle(np.full(ptrs.data.shape, _NAN[element]), element)
         return method(self, ptrs, mask, other, *rest, **kwargs)
 
     return create_masked_load

@@ -620,3 +620,20 @@ def test_an_error_in_a_kernel_leaves_the_next_launch_alone():
         out = torch.empty(10)
         helper_kernel[(1, )](torch.ones(10), out, 10, 4)
         assert (out == 6).all()
+
+
+@triton.jit
+def sum_without_other_kernel(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offsets, mask=offsets < size)
+    tl.store(y_ptr + offsets, x, mask=offsets < size)
+    tl.store(y_ptr + size, tl.sum(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_masked_lanes_without_other_are_undefined_not_zero(dtype):
+    x = torch.ones(6, dtype=dtype)
+    y = torch.zeros(7, dtype=dtype)
+    with backend.interpret():
+        sum_without_other_kernel[(1, )](x, y, 6, BLOCK=8)
+    assert torch.equal(y[:6], x) and y[6].isnan()
