@@ -22,6 +22,9 @@ class Usage(Exception):
 
 def main(argv: list | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # hints quote learners, who may print anything
     try:
         signal.signal(signal.SIGTERM, _interrupt)  # ended politely, a run ends what it started
     except ValueError:  # not in the main thread
@@ -158,9 +161,14 @@ def say(record: dict) -> None:
     print(f"{record['path']}: {record['points']} of {record['max_points']} points{waiting}")
     for task in record["tasks"]:
         print(f"  {task['id']}  {task['status'].replace('_', ' '):13} {task['points']} of {task['max_points']}"
-              + (f"  {task['hint']}" if task["hint"] else ""))
+              + (f"  {printable(task['hint'])}" if task["hint"] else ""))
     if record["status"] in ("ungraded", "unreadable"):
-        print(f"  not graded: {record['notes'][0] if record['notes'] else 'see above'}")
+        print(f"  not graded: {printable(record['notes'][0]) if record['notes'] else 'see above'}")
+
+
+def printable(text: str) -> str:
+    """Text without what a terminal would obey."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 
 def submissions(given: list, report: Path) -> list:

@@ -294,27 +294,27 @@ def mended(nb: NotebookNode, pristine: NotebookNode, functions: dict) -> tuple[N
 
 
 def _joined(cells: list, pristine: NotebookNode, functions: dict, notes: list) -> list:
-    """Cells with each answer that was split in two or more put together: no part defines all that the whole does."""
+    """Cells with each answer that was split put together: parts that define different things, and all that is asked for
+    only together. Copies of an answer define the same things and are left alone."""
     cells = list(cells)
     stubs = {grade_id(cell): cell.source.strip() for cell in pristine.cells}
     for name in [n for n in stubs if n.startswith("answer_")]:
         names = functions.get(task_id(name), ())
-        if not names or any(defines(c.source, names) for c in cells if grade_id(c) == name):
+        first = next((i for i, c in enumerate(cells) if grade_id(c) == name and c.source.strip() != stubs[name]), None)
+        if first is None or not names or defines(cells[first].source, names):
             continue
-        starts = [i for i, c in enumerate(cells) if grade_id(c) == name and c.source.strip() != stubs[name]]
-        if not starts:
-            continue
-        first = last = starts[0]
-        while last + 1 < len(cells) and grade_id(cells[last + 1]) in ("", name) and cells[last + 1].cell_type == "code":
-            last += 1
-            whole = "\n".join(c.source for c in cells[first:last + 1])
-            if defines(whole, names) and _compiles(whole):
-                while last + 1 < len(cells) and grade_id(cells[last + 1]) == name:
-                    last += 1  # the rest of it
-                cells[first].source = "\n".join(c.source for c in cells[first:last + 1])
-                notes.append(f"{task_id(name)}: the answer stood in {last - first + 1} cells and was put together")
-                del cells[first + 1:last + 1]
+        last, parts = first, [cells[first].source]
+        while last + 1 < len(cells) and cells[last + 1].cell_type == "code" and grade_id(cells[last + 1]) in ("", name):
+            if defines("\n".join(parts), names) and grade_id(cells[last + 1]) != name:
                 break
+            last += 1
+            parts.append(cells[last].source)
+        whole = "\n".join(parts)
+        made = [d for part in parts for d in re.findall(r"^(?:async )?def (\w+)\(", part, re.MULTILINE)]
+        if len(parts) > 1 and defines(whole, names) and len(made) == len(set(made)) and _compiles(whole):
+            cells[first].source = whole
+            del cells[first + 1:last + 1]
+            notes.append(f"{task_id(name)}: the answer stood in {len(parts)} cells and was put together")
     return cells
 
 

@@ -48,7 +48,7 @@ def write(folder: Path, records: list) -> None:
         for name, text in files(records).items():
             path = beside / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "w", encoding="utf-8", newline="") as file:
+            with open(path, "w", encoding="utf-8", errors="replace", newline="") as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())

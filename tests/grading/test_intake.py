@@ -1,0 +1,156 @@
+"""Whatever is handed in is found, read as far as it goes, and told about; nothing of it aborts a class."""
+
+import io
+import json
+import zipfile
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+from grading import intake
+from grading.checks import tasks_of
+from grading.release import ROOT, grade_id, released
+from grading.transplant import transplant
+
+SOLUTION = (ROOT / "solutions" / "05_rmsnorm.ipynb").read_bytes()
+PRISTINE = released(nbformat.reads(SOLUTION.decode(), as_version=4))
+FUNCTIONS = {task.id: task.functions for task in tasks_of("05_rmsnorm")}
+
+
+def zipped(files: dict) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+def changed(**fields) -> bytes:
+    return json.dumps({**json.loads(SOLUTION), **fields}).encode()
+
+
+def planted(nb):
+    """(sources of the answers, all notes) as grading would have them."""
+    nb, notes = intake.mended(nb, PRISTINE, FUNCTIONS)
+    plan = transplant(PRISTINE, nb, "", FUNCTIONS)
+    return plan.answers, notes + plan.notes
+
+
+WHOLE, _ = planted(intake.parse(SOLUTION, "x")[0])
+
+
+# ---------------------------------------------------------------- finding
+
+
+def test_a_folder_is_a_class_and_a_child_of_it_one_learners(tmp_path):
+    for name in ("jane/deep/a.ipynb", "jane/.ipynb_checkpoints/a.ipynb", "joe.ipynb", "roster.csv", ".hidden", "kim.pdf",
+                 "lee/notes.docx", "ann/saved.ipynb.txt", "report/index.html"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(SOLUTION if "ipynb" in name else b"x")
+    (tmp_path / "max.zip").write_bytes(zipped({"w/one.ipynb": SOLUTION, "w/two.ipynb": SOLUTION, "__MACOSX/._one.ipynb": b""}))
+    (tmp_path / "bad.zip").write_bytes(b"PK\x03\x04")
+    found = {(h.learner, h.path.removeprefix(f"{tmp_path}/")): h.problem for h in intake.found_in(tmp_path, tmp_path / "report")}
+    assert [key for key, problem in found.items() if not problem] == [
+        ("ann", "ann/saved.ipynb.txt"), ("jane", "jane/deep/a.ipynb"), ("joe", "joe.ipynb"),
+        ("max", "max.zip/w/one.ipynb"), ("max", "max.zip/w/two.ipynb")]
+    assert "not a zip" in found["bad", "bad.zip"] and "not a notebook" in found["kim", "kim.pdf"]
+    assert "notes.docx" in found["lee", "lee"] and len(found) == 8
+
+
+def test_a_zip_of_a_class(tmp_path):
+    (tmp_path / "all.zip").write_bytes(zipped({"hw/jane/x.ipynb": SOLUTION, "hw/joe.ipynb": SOLUTION, "hw/readme.md": b""}))
+    found = intake.found_in(tmp_path / "all.zip")
+    assert [h.learner for h in found] == ["jane", "joe"] and found[0].read() == SOLUTION
+
+
+def test_a_zip_that_lies_about_its_size_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(intake, "MAX_FILE", 1000)
+    (tmp_path / "bomb.zip").write_bytes(zipped({"a.ipynb": b"{" + b" " * 100_000}))
+    with pytest.raises(intake.Unreadable, match="larger than"):
+        intake.found_in(tmp_path / "bomb.zip")[0].read()
+
+
+# ---------------------------------------------------------------- reading
+
+
+@pytest.mark.parametrize("content, words", [
+    (changed(nbformat=9), "'9'"),
+    (changed(nbformat="four"), "'four'"),
+    (changed(nbformat_minor="x", metadata=json.loads(SOLUTION)["metadata"]), ""),
+    (changed(cells=[*json.loads(SOLUTION)["cells"], 3, {"cell_type": "code", "source": 7}]), "2 cells could not be read"),
+    (SOLUTION.decode().encode("utf-16"), "UTF-16"),
+    (b"\xef\xbb\xbf" + SOLUTION, ""),
+    (changed(metadata=3), "lost its exercise id"),
+    (changed(cells=[*json.loads(SOLUTION)["cells"], {"cell_type": "code", "source": "", "metadata": {}, "outputs": [
+        {"output_type": "stream", "text": "x" * (6 << 20)}]}]), "6 MB of outputs"),
+    (changed(cells=[{**cell, "cell_type": ["code"]} if i == 0 else cell for i, cell in
+                    enumerate(json.loads(SOLUTION)["cells"])]), ""),
+], ids=["format 9", "format word", "minor", "odd cells", "utf-16", "bom", "no metadata", "outputs", "cell type"])
+def test_what_can_be_repaired_is_repaired_and_told(content, words):
+    nb, notes = intake.parse(content, "x")
+    assert intake.exercise_of(nb, "x", notes) == "05_rmsnorm"
+    assert planted(nb)[0] == WHOLE
+    assert any(words in note for note in notes) if words else not notes, notes
+
+
+def test_format_3_is_converted():
+    nb = nbformat.reads(SOLUTION.decode(), as_version=4)
+    cells = len(nb.cells)
+    new, notes = intake.parse(json.dumps(nbformat.convert(nb, 3)).encode(), "x")
+    assert "converted" in notes[0] and len(new.cells) == cells
+
+
+@pytest.mark.parametrize("content, words", [
+    (b"", "damaged"), (b"\x89PNG\xff", "not text"), (SOLUTION[:9000], "damaged"), (b"[1]", "without a notebook's cells"),
+    (b"<<<<<<< HEAD\n{}\n=======\n", "merge conflict"), (b"[" * 100_000, "damaged"), (b'{"worksheets": [3]}', "old notebook"),
+])
+def test_what_cannot_be_read_is_one_sentence(content, words):
+    with pytest.raises(intake.Unreadable, match=words):
+        intake.parse(content, "x")
+
+
+# ---------------------------------------------------------------- cells
+
+
+def cell(nb, name):
+    return next(c for c in nb.cells if grade_id(c) == name)
+
+
+def parts(nb, keep_id):
+    """The answer to 05.3, split after its first kernel."""
+    whole = cell(nb, "answer_05_3")
+    lines = whole.source.split("\n")
+    at = next(i for i, line in enumerate(lines) if line.startswith("def gemma_norm("))
+    second = new_code_cell("\n".join(lines[at:]), metadata=whole.metadata if keep_id else {})
+    whole.source = "\n".join(lines[:at])
+    nb.cells.insert(nb.cells.index(whole) + 1, second)
+
+
+@pytest.mark.parametrize("keep_id", [True, False])
+def test_a_split_answer_is_put_together(keep_id):
+    nb, _ = intake.parse(SOLUTION, "x")
+    parts(nb, keep_id)
+    answers, notes = planted(nb)
+    assert answers == WHOLE and any("05.3: the answer stood in 2 cells" in note for note in notes), notes
+
+
+def test_moved_deleted_doubled_and_edited_cells_are_told():
+    nb, _ = intake.parse(SOLUTION, "x")
+    nb.cells.reverse()
+    nb.cells.remove(cell(nb, "check_05_1"))
+    nb.cells.append(nbformat.from_dict(cell(nb, "check_05_2")))
+    cell(nb, "check_05_4").source = "print('passed')"
+    old = cell(nb, "answer_05_5")
+    nb.cells[nb.cells.index(old)] = new_markdown_cell(old.source, metadata=old.metadata)
+    nb.cells.append(nbformat.from_dict({**cell(nb, "answer_05_6"), "source": "# mine\n" + cell(nb, "answer_05_6").source}))
+    nb.cells.remove(cell(nb, "answer_05_2"))
+    _, notes = planted(nb)
+    said = "\n".join(notes)
+    for words in ("another order", "check cell 05.1 is missing", "check cell 05.2 is there more than once", "05.4 is edited",
+                  "05.5: the answer cell was not a code cell", "05.6: 2 cells carry", "05.2: the answer cell is missing"):
+        assert words in said, said
+
+
+def test_an_untouched_submission_gets_no_note():
+    assert planted(intake.parse(SOLUTION, "x")[0])[1] == []

@@ -1,0 +1,163 @@
+"""The forms that other programs read, from records of every kind: each in the reader it is meant for."""
+
+import base64
+import csv
+import io
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import jsonschema
+import pytest
+from grading_tools import answers, edited, verdict_of
+
+from grading import formats, pages, report
+from grading.checks import exercises, tasks_of
+from grading.intake import Handed
+from grading.judge import simple
+from grading.submission import record_of, ungraded
+
+STRANGE = "a\x00\x1b[31m<b>&'\"\ud800 é"
+
+
+def handed(learner, name="a.ipynb"):
+    return Handed(learner, f"class/{learner}/{name}", Path(f"class/{learner}/{name}"))
+
+
+def full(record):
+    return {"environment": {"mode": "interpreted", "device": "cpu", "torch": "2", "triton": "3"}, "seed": "7", "seconds": 3.2,
+            **record}
+
+
+@pytest.fixture(scope="module")
+def records():
+    """A pass, a failure with a place, every status, strange text, and files that could not be graded."""
+    tasks = tasks_of("05_rmsnorm")
+    right = [simple(task, "passed") for task in tasks]
+    for verdict in right:
+        verdict.points = verdict.max_points
+    mixed = [simple(task, status, STRANGE, kind) for task, status, kind in zip(tasks, (
+        "failed", "not_attempted", "pending", "failed", "passed", "failed"), ("wrong", "", "", "tail", "", ""))]
+    mixed[2].points, mixed[2].pending_points = mixed[2].max_points - 1, 1
+    mixed[3].place = {"output": "y", "first": [2, 4], "expected": 1.0, "got": float("nan"), "wrong": 0.001, "error": float("inf"),
+                      "limit": 1e-5, "shape": [3, 2], "map": [[0, 0.5], [1, 0], [0, 0]]}
+    return [full(record_of(handed("jane"), "05_rmsnorm", right, [])),
+            full(record_of(handed("=1+1"), "05_rmsnorm", mixed, [STRANGE])),
+            ungraded(handed("joe"), "class/joe/a.ipynb: not a notebook", status="unreadable"),
+            ungraded(handed("kim"), "no kernel could start", "05_rmsnorm"),
+            full(record_of(handed("jane", "b.ipynb"), "05_rmsnorm", right, []))]
+
+
+@pytest.fixture(scope="module")
+def written(records, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reports")
+    report.write(folder, records)
+    return folder
+
+
+def test_results_json_holds_to_its_schema(records):
+    schema = json.loads(report.SCHEMA.read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    content = json.loads(json.dumps(report.summary(records), allow_nan=False))
+    validator.validate(content)
+    assert schema["properties"]["schema_version"]["const"] == report.SCHEMA_VERSION
+    for spoil in (lambda c: c.pop("submissions"), lambda c: c["submissions"][0].pop("status"),
+                  lambda c: c["submissions"][0]["tasks"][0].update(status="fine"),
+                  lambda c: c["submissions"][0].update(points=-1), lambda c: c["submissions"][0].update(extra=1)):
+        broken = json.loads(json.dumps(content))
+        spoil(broken)
+        assert not validator.is_valid(broken)
+
+
+def test_junit_is_read_by_junitparser(written):
+    junitparser = pytest.importorskip("junitparser")
+    suites = junitparser.JUnitXml.fromfile(str(written / "junit.xml"))
+    assert (suites.tests, suites.failures, suites.errors, suites.skipped) == (25, 3, 7, 1)
+    cases = [case for suite in suites for case in suite]
+    assert len(cases) == 25 and cases[0].classname == "05_rmsnorm" and cases[0].name.startswith("05.1 ")
+    failed = next(case for case in cases if case.result and isinstance(case.result[0], junitparser.Failure))
+    assert "\x00" not in failed.result[0].message and "<b>&" in failed.result[0].message
+
+
+def test_junit_has_the_elements_that_pytest_writes(written):
+    """Read as the programs do that take pytest's own file: by these names and attributes."""
+    root = ElementTree.parse(written / "junit.xml").getroot()
+    assert root.tag == "testsuites"
+    for suite in root.iter("testsuite"):
+        cases = suite.findall("testcase")
+        assert {"name", "tests", "failures", "errors", "skipped", "time"} <= set(suite.attrib)
+        assert int(suite.get("tests")) == len(cases)
+        for tag, count in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+            assert int(suite.get(count)) == sum(case.find(tag) is not None for case in cases)
+        for case in cases:
+            assert {"classname", "name", "time"} <= set(case.attrib)
+
+
+def test_gradescope(written):
+    found = {p.parent.name: json.loads(p.read_text()) for p in (written / "gradescope").rglob("results.json")}
+    assert set(found) == {"jane", "jane.2", "1_1", "joe"}  # none for what the grader could not do
+    for form in found.values():
+        assert isinstance(form["score"], int) and form["visibility"] == "visible" and form["output_format"] == "text"
+        assert form["score"] == sum(test["score"] for test in form["tests"])
+        for test in form["tests"]:
+            assert 0 <= test["score"] <= test["max_score"] and test["status"] in ("passed", "failed")
+            assert test["visibility"] == "visible" and test["output"] and isinstance(test["name"], str)
+    assert "not a notebook" in found["joe"]["output"] and found["jane"]["score"] == 25
+
+
+def test_gradescope_of_one_submission_lies_where_gradescope_wants_it(records, tmp_path):
+    report.write(tmp_path, records[:1])
+    assert [p.name for p in (tmp_path / "gradescope").iterdir()] == ["results.json"]
+
+
+def test_classroom(written, records):
+    line = (written / "classroom.b64").read_text().strip()
+    form = json.loads(base64.b64decode(line))
+    assert form == json.loads((written / "classroom.json").read_text())
+    assert form["version"] == 1 and form["status"] == "error" and form["max_score"] == 100 and "\n" not in line
+    for test in form["tests"]:
+        assert {"name", "status", "score", "message", "test_code", "filename", "line_no", "execution_time"} == set(test)
+        assert test["status"] in ("pass", "fail", "error") and isinstance(test["score"], int)
+    assert formats.classroom(records[:1])["status"] == "pass"
+    assert sum(test["score"] for test in formats.classroom(records[:1])["tests"]) == 25
+
+
+def test_the_gradebook_has_blanks_for_what_has_no_mark_and_no_formulas(written):
+    rows = list(csv.DictReader(io.StringIO((written / "grades.csv").read_text(encoding="utf-8"))))
+    by_file = {row["file"]: row for row in rows}
+    assert by_file["class/jane/a.ipynb"]["points"] == "25" and by_file["class/jane/a.ipynb"]["05.1"] == "3"
+    for name in ("joe", "kim"):
+        assert by_file[f"class/{name}/a.ipynb"]["points"] == by_file[f"class/{name}/a.ipynb"]["05.1"] == ""
+    assert any(row["learner"] == "'=1+1" for row in rows)
+    assert not any(value[:1] in "=+-@" for row in rows for value in row.values() if value)
+
+
+def test_pages(written):
+    page = (written / "index.html").read_text(encoding="utf-8")
+    assert "5 submissions: 2 graded, 1 graded, with points pending, 1 unreadable, 1 ungraded" in page
+    assert "jane handed in 05_rmsnorm 2 times" in page and "not a notebook" in page and "tail (1)" in page
+    assert {p.name for p in (written / "learners").iterdir()} == {"jane.html", "1_1.html", "joe.html", "kim.html"}
+    for name in ("jane", "1_1", "joe", "kim"):
+        assert f"href='learners/{name}.html'" in page
+    theirs = (written / "learners" / "1_1.html").read_text(encoding="utf-8")
+    assert "<svg" in theirs and "y[2, 4]" in theirs and "<td class=number>nan" in theirs and "0.10%" in theirs
+    assert "<b>&'" not in theirs and "&lt;b&gt;" in theirs
+    assert "not a zero" in (written / "learners" / "kim.html").read_text(encoding="utf-8")
+
+
+def test_pages_of_learners_never_share_a_file(records):
+    alike = [{**records[0], "learner": name} for name in ("a b", "a_b", "A_B", "...", "", "é" * 300)]
+    names = pages.slugs(alike)
+    assert len({name.lower() for name in names.values()}) == 6
+
+
+def test_a_real_failure_has_a_picture():
+    source = edited(answers("05_rmsnorm")["05.2"], ("return ", "return 3 * "))
+    verdict = verdict_of("05.2", source)
+    assert verdict.status == "failed" and "<svg" in pages._place(verdict.place), verdict
+
+
+def test_an_empty_report_can_be_written(tmp_path):
+    report.write(tmp_path, [])
+    assert json.loads((tmp_path / "results.json").read_text())["submissions"] == [] and exercises()
