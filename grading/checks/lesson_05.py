@@ -421,6 +421,7 @@ ADDED = Task(
         Case("2 x 4099 fp32, a wide row", _added(2, 4099, "fp32")),
         Case("2 x 777 fp32, x and residual nearly cancel", _added(2, 777, "fp32", cancel=True)),
         Case("2 x 600 bf16, a large residual", _added(2, 600, "bf16", residual=300.0)),
+        Case("2 x 300 fp16, a sum whose square overflows fp16", _added(2, 300, "fp16", residual=1000.0)),
         Case("2 x 500 fp32, small values, eps 0.001", _added(2, 500, "fp32", std=0.01, residual=0.01, eps=1e-3)),
         Case("1 x 32768 fp32, the widest row", _added(1, 32768, "fp32")),
     ),

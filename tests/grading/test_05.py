@@ -263,6 +263,7 @@ WRONG = {
     "row wider than the tile, y of zeros": ("05.3", [("triton.next_power_of_2(cols)", "1024"),
                                                      ("y = torch.empty", "y = torch.zeros")], "unwritten", ["1,024", "tile"]),
     "masked lanes are 1": ("05.3", [(X_LOAD, X_LOAD.replace("0.0", "1.0"))], "suspect", ["beyond the row", "other=0.0"]),
+    "masked lanes without a value": ("05.3", [(X_LOAD, X_LOAD.replace(", other=0.0", ""))], "nan", ["NaN", "other="]),
     "divided by the tile": ("05.3", [("/ cols", "/ BLOCK")], "divisor", ["1024/1000", "cols"]),
     "not divided": ("05.3", [("tl.sum(x * x) / cols", "tl.sum(x * x)")], "suspect", ["not divided"]),
     "eps after the root": ("05.3", [("tl.rsqrt(tl.sum(x * x) / cols + eps)", "1 / (tl.sqrt(tl.sum(x * x) / cols) + eps)")],
@@ -343,6 +344,8 @@ WRONG = {
     "both returned": ("05.5", [("return y", "return y, residual")], "count", ["expected 1: y"]),
     "05.5 bf16 accumulator": ("05.5", [("tl.sum(total * total)", "tl.sum((total * total).to(tl.bfloat16)).to(tl.float32)")],
                               "sixteen_bit", ["16 bits"]),
+    "05.5 squares in the dtype of x": ("05.5", [("tl.sum(total * total)", "tl.sum((total.to(x_ptr.dtype.element_ty) * total.to("
+                                                 "x_ptr.dtype.element_ty)).to(tl.float32))")], "overflow", ["overflow"]),
     "05.5 narrow tile": ("05.5", [("triton.next_power_of_2(cols)", "1024")], "unwritten", ["1,024"]),
     "whole matrix converted": ("05.2", [("    sum_of_squares = torch.z", "    x = x.float()\n    sum_of_squares = torch.z")],
                                "whole_tensor", ["_to_copy", "slice"]),
