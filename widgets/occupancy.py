@@ -1,0 +1,66 @@
+"""The occupancy panel: how many warps an SM holds, which resource says so, and how each of the three would change it."""
+
+from instruments.gpus import GPUS
+from instruments.occupancy import MOST_REGISTERS, RESERVED
+from instruments.occupancy import occupancy as of
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Panel, canvas, menu, whole
+
+WARPS = (1, 2, 4, 8, 16, 32)
+
+
+def occupancy(registers: int = 64, shared: int = 0, warps: int = 4, gpu: str = "H200") -> Panel:
+    """Registers per thread, KiB of shared memory and warps, both per program; three curves through where you are."""
+    figure = canvas(height=270)
+    names = ("registers per thread", "KiB of shared memory per program", "warps per program")
+    curves = {}
+    for place, (name, colour, marker, ticks) in enumerate(zip(names, (BLUE, GREEN, ORANGE), "os^", (
+            (32, 64, 128, 168, 255), (0, 50, 100, 150, 200), WARPS))):
+        axes = figure.add_axes((0.065 + 0.32 * place, 0.175, 0.285, 0.77))
+        axes.set(ylim=(0, 70), xlabel=name)
+        axes.xaxis.label.set_size(9)
+        if place == 2:
+            axes.set(xscale="log", xlim=(0.8, 40))
+            axes.minorticks_off()
+        else:
+            axes.set_xlim(((16, 260), (0, 232))[place])
+        axes.set_xticks(ticks, [str(tick) for tick in ticks], fontsize=8)
+        axes.set_yticks([0, 16, 32, 48, 64], ["0", "16", "32", "48", "64"] if place == 0 else [""] * 5, fontsize=8)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+        if place == 0:
+            axes.set_ylabel("warps on an SM at once", fontsize=9)
+        (line,) = axes.plot([], [], color=colour, linewidth=2, drawstyle="default" if place == 2 else "steps-mid", animated=True)
+        (here,) = axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=10, animated=True)
+        curves[name] = line, here
+
+    def draw(registers, shared, warps, gpu):
+        device = GPUS[gpu]
+        found = of(registers, shared * 1024, warps, device)
+        most = device.shared_per_sm - (RESERVED if device.arch >= 80 else 0)
+        sweeps = {
+            names[0]: (range(16, MOST_REGISTERS + 1), registers, lambda r: of(r, shared * 1024, warps, device)),
+            names[1]: (range(0, most // 1024 + 2), shared, lambda s: of(registers, s * 1024, warps, device)),
+            names[2]: (WARPS, warps, lambda w: of(registers, shared * 1024, w, device)),
+        }
+        for name, (along, at, held) in sweeps.items():
+            line, here = curves[name]
+            line.set_data(list(along), [held(x).warps for x in along])
+            here.set_data([at], [found.warps])
+        said = f"{registers} registers, {shared} KiB, {warps} warp{'s' * (warps != 1)} per program on the {gpu}: "
+        if not found.programs:
+            return said + f"no program fits, for want of {found.limiter}: the launch fails."
+        said += (f"{found.programs} program{'s' * (found.programs != 1)} at once, {found.warps} of {found.most} warps "
+                 f"({found.share:.0%}), limited by {found.limiter}. Each resource alone would allow "
+                 + ", ".join(f"{name} {count}" for name, count in found.limits.items()) + ".")
+        fewer = next((r for r in range(registers, 15, -1) if of(r, shared * 1024, warps, device).warps > found.warps), None)
+        if found.limiter == "registers":
+            said += (f" With {fewer} registers it would be {of(fewer, shared * 1024, warps, device).warps} warps." if fewer else
+                     " Fewer registers would not help.")
+        return said
+
+    return Panel("Occupancy", figure, {
+        "registers": whole("registers", 16, MOST_REGISTERS, 64),
+        "shared": whole("shared, KiB", 0, 227, 0),
+        "warps": menu("warps", WARPS, 4),
+        "gpu": menu("GPU", GPUS, "H200"),
+    }, draw).set(registers=registers, shared=shared, warps=warps, gpu=gpu)
