@@ -13,11 +13,10 @@ from grading.checks import DType, Expected, Task, Tensor, plain
 from kernels.tolerances import limit
 
 #: kinds, the most telling first
-KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds", "unwritten", "exception", "count",
-         "type", "dtype", "shape", "suspect", "overflow", "nan", "divisor", "sixteen_bit", "rounded_output", "row_scale",
-         "tail", "some_rows", "wrong", "not_by_kernel", "torch_work",
-         "not_read", "input_changed", "verdict", "tile_too_wide", "whole_tensor",
-         "bytes", "sectors", "slow")
+KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds", "unwritten", "exception", "compile",
+         "count", "type", "dtype", "shape", "suspect", "overflow", "nan", "divisor", "sixteen_bit", "rounded_output",
+         "row_scale", "tail", "some_rows", "wrong", "not_by_kernel", "torch_work", "not_read", "input_changed", "verdict",
+         "tile_too_wide", "whole_tensor", "bytes", "sectors", "replay", "slow")
 
 ADVICE = {
     "not_defined": "Define it in the answer cell of this task; other cells are not carried over.",
@@ -25,12 +24,18 @@ ADVICE = {
     "foreign_kernel": "Only kernels defined in your answer cells count.",
     "out_of_bounds": "The last tile reaches past the end of the row: mask every load and store with `columns < cols`.",
     "unwritten": "Every element of a result has to be stored by the kernel.",
+    "compile": "The interpreter is more lenient than the compiler: inside a kernel only triton.language and constexpr globals "
+               "can be used.",
+    "replay": "The results have to come from the kernels that stand under @triton.jit in the answer cells, launched on the "
+              "task's own inputs; what torch or Python computes beside them does not count.",
     "count": "Return exactly what the task lists, in that order.",
     "type": "Return exactly what the task lists, in that order.",
     "dtype": "Allocate the result in the dtype that the task asks for.",
     "shape": "Allocate the result in the shape that the task asks for.",
-    "overflow": "A 16-bit square overflows from 256 on in fp16: convert to fp32 right after the load, before any arithmetic.",
-    "nan": "NaN comes from memory that was never written, from padding between rows, from 0/0 or from inf - inf: "
+    "overflow": "A 16-bit square overflows from 256 on in fp16: convert to fp32 right after the load, before any "
+                "arithmetic, and keep the accumulator in fp32.",
+    "nan": "NaN comes from masked lanes loaded without `other=`, from memory that was never written, from padding between "
+           "rows, from 0/0 or from inf - inf: "
            "use the row's stride, mask the loads with a neutral `other=`, and write every element.",
     "divisor": "Divide the sum of squares by the number of columns of the row, `cols`, not by the width of the tile.",
     "sixteen_bit": "A square or the running sum was rounded to 16 bits on the way. Convert with `.to(tl.float32)` right "
@@ -138,6 +143,7 @@ def case_findings(task: Task, index: int, arguments: dict, record: dict, returne
     case = task.cases[index]
     function = case.function or task.functions[0]
     found = [*_error(record, function)]
+    found += _compiled(record)
     if record["meter"]:
         found += _metered(task, arguments, record)
     if record["returned"] is not None:
@@ -194,6 +200,11 @@ def _error(record: dict, function: str):
     elif error["type"] in ("ModuleNotFoundError", "ImportError"):
         advice = "While grading only instruments, torch, triton and numpy can be imported; write the kernel yourself."
     yield Finding("exception", f"{function} raised {said}{where}", advice)
+
+
+def _compiled(record: dict):
+    for error in (record.get("compile") or [])[:1]:
+        yield Finding("compile", f"the kernel {error['kernel']} does not compile for sm_{error['arch']}: {error['text']}")
 
 
 def _metered(task: Task, arguments: dict, record: dict):

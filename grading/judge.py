@@ -1,6 +1,9 @@
 """Forms the verdict on a task from what a learner's process left behind; references never entered that process."""
 
+import io
 import json
+import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +16,8 @@ from grading.diagnose import Finding, Got
 
 STATUSES = ("passed", "failed", "not_attempted", "pending", "ungraded")
 MAX_BYTES = 1 << 30  # of one returned array
+MAX_RESULT = 32 << 20  # of result.json
+UNREADABLE = (KeyError, TypeError, AttributeError, IndexError, OSError, ValueError, OverflowError, RecursionError)
 
 
 @dataclass
@@ -56,9 +61,22 @@ def simple(task: Task, status: str, hint: str = "", kind: str = "") -> Verdict:
 def load(folder: Path, task: Task) -> dict | None:
     """What the probe wrote about a task; None where it wrote nothing that can be read."""
     try:
-        return json.loads((folder / "results" / task.id / "result.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(inside(folder, folder / "results" / task.id / "result.json", MAX_RESULT))
+    except (OSError, ValueError, RecursionError):
         return None
+    return found if isinstance(found, dict) else {"cases": [], "finished": True, "environment": {}, "speed": None}
+
+
+def inside(folder: Path, path: Path, most: int) -> bytes:
+    """The content of a plain file that really lies in `folder`: learner code may have left a link or a pipe instead."""
+    if path.parent.resolve() != path.parent.absolute() and not path.resolve().is_relative_to(folder.resolve()):
+        raise ValueError(f"{path.name} does not lie in the run's folder")
+    opened = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(opened, "rb") as file:
+        status = os.fstat(opened)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+            raise ValueError(f"{path.name} is not a plain file of at most {most:,} bytes")
+        return file.read()
 
 
 def judge(task: Task, seed: int, folder: Path, stopped: str = "") -> Verdict:
@@ -69,7 +87,7 @@ def judge(task: Task, seed: int, folder: Path, stopped: str = "") -> Verdict:
     result = load(folder, task)
     try:
         return _judge(task, seed, Path(folder), result, stopped)
-    except (KeyError, TypeError, AttributeError, IndexError, OSError, ValueError) as error:
+    except UNREADABLE as error:
         finding = Finding("stopped", f"the results of this task cannot be read ({type(error).__name__}: {error})",
                           "Answer cells must leave the files of the grading run alone.")
         return simple(task, "failed", finding.hint(task), finding.kind)
@@ -125,6 +143,45 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
     return verdict
 
 
+def judge_again(task: Task, seed: int, again: Path, verdict: Verdict) -> Verdict:
+    """A kernel task's verdict after the replay in the folder `again`: a failure where the kernels by themselves do not
+    give the results."""
+    try:
+        return _judge_again(task, seed, again, verdict)
+    except UNREADABLE as error:
+        return simple(task, "ungraded", f"the replay of the kernels cannot be read ({type(error).__name__}: {error})")
+
+
+def _judge_again(task: Task, seed: int, again: Path, verdict: Verdict) -> Verdict:
+    result = load(again, task)
+    if not result or not result.get("finished"):
+        return simple(task, "ungraded", "the grader could not run the kernels of this task by themselves")
+    finding = None
+    if result["refused"]:
+        finding = Finding("replay", result["refused"])
+    elif len(result["cases"]) != len(task.cases):
+        finding = Finding("replay", "not every case could be run again")
+    else:
+        found = []
+        for index, record in enumerate(result["cases"]):
+            arguments = task.arguments(index, seed)
+            record = {**record, "operations": None}
+            returned, after = _load(again / "results" / task.id, record["returned"], record["after"], arguments)
+            found += [(index, f) for f in diagnose.case_findings(task, index, arguments, record, returned, after)]
+        if found:
+            finding = diagnose.most_telling(task, found)
+            if finding.kind != "compile":
+                finding = Finding("replay", f"run again without the code around them, the kernels fail: {finding.text}",
+                                  case=finding.case)
+    if finding is None:
+        verdict.proved.append("the kernels alone, taken from the answer cells, gave these results again, and compile for "
+                              "sm_80 and sm_90")
+        return verdict
+    failed = simple(task, "failed", finding.hint(task), finding.kind)
+    failed.place = finding.place
+    return failed
+
+
 def _load(home: Path, returned: list | None, after: dict, arguments: dict) -> tuple[list, dict]:
     items = []
     for item in returned or []:
@@ -144,10 +201,7 @@ def _load(home: Path, returned: list | None, after: dict, arguments: dict) -> tu
 
 
 def _numpy(home: Path, file: str) -> np.ndarray:
-    path = home / Path(file).name
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path.name} is larger than {MAX_BYTES:,} bytes")
-    return np.load(path, allow_pickle=False)
+    return np.load(io.BytesIO(inside(home.parents[1], home / Path(file).name, MAX_BYTES)), allow_pickle=False)
 
 
 def _array(home: Path, file: str, dtype: str, shape: list) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The pytest plugin that makes nbval fit for grading, and the program that runs one notebook under it.
 
-    python grading/plugin.py NOTEBOOK LOG --cell-seconds S
+    python grading/plugin.py NOTEBOOK LOG --cell-seconds S [--enter JSON]
 
 nbval executes the cells and checks that they ran. Mended here: a reply of status `error` fails its cell even where
 nothing was printed (UsageError), a dead kernel is noticed at once, a flood of output ends the run, and after a cell
@@ -8,7 +8,9 @@ that ran out of time the ones that follow stand for themselves. What each cell d
 it starts and when it ends, by role and task, never by position. The log says only how the run went: verdicts come from
 grading/judge.py, outside.
 
-This file imports nothing of the course, so that the kernels it starts inherit no path to it.
+The kernel is started through the words that --enter lists, which put it into the jail's inner ring; it is spoken to
+through sockets in its own folder, because it has no network. This file imports nothing of the course, so that the
+kernels it starts inherit no path to it.
 """
 
 import argparse
@@ -16,6 +18,7 @@ import json
 import os
 import queue
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -23,6 +26,7 @@ from pathlib import Path
 import nbval.kernel
 import nbval.plugin
 import pytest
+from jupyter_client.manager import KernelManager
 
 MAX_OUTPUT = 4 << 20  # characters of one run
 POLL = 0.25  # seconds between two looks at whether the kernel lives
@@ -37,11 +41,39 @@ class Flood(Exception):
     """The cells printed more than anyone reads."""
 
 
+class Specs(nbval.kernel.NbvalKernelspecManager):
+    """Kernel specifications whose command enters the jail first."""
+
+    def __init__(self, enter: list, **options):
+        super().__init__(**options)
+        self.words = enter
+
+    def get_kernel_spec(self, kernel_name):
+        spec = super().get_kernel_spec(kernel_name)
+        spec.argv = [*self.words, *spec.argv]
+        return spec
+
+
 class Kernel(nbval.kernel.RunningKernel):
     """nbval's kernel, with a memory of the last reply and an eye on the process."""
 
     reply: dict = {}
     output = 0
+    enter: list = []  # words before the kernel's own command
+
+    def __init__(self, kernel_name, cwd=None, startup_timeout=60):
+        sockets = {"transport": "ipc", "ip": "home/k"} if os.name == "posix" else {}  # relative: a path may be long
+        self.km = KernelManager(kernel_name=kernel_name, kernel_spec_manager=Specs(enter=self.enter), **sockets)
+        self.km.start_kernel(stderr=subprocess.DEVNULL, cwd=cwd)
+        self.kc = self.km.client()
+        self.kc.start_channels()
+        try:
+            self.kc.wait_for_ready(timeout=startup_timeout)
+        except RuntimeError:
+            self.kc.stop_channels()
+            self.km.shutdown_kernel(now=True)
+            raise
+        self._ensure_iopub_up()
 
     def await_reply(self, msg_id, timeout=None):
         end = time.monotonic() + (timeout or 1e9)
@@ -164,7 +196,9 @@ def main(argv: list | None = None) -> int:
     parser.add_argument("notebook", type=Path)
     parser.add_argument("log", type=Path)
     parser.add_argument("--cell-seconds", type=float, required=True)
+    parser.add_argument("--enter", type=json.loads, default=[], metavar="JSON")
     options = parser.parse_args(argv)
+    Kernel.enter = options.enter
     nbval.plugin.RunningKernel = Kernel
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     folder = options.notebook.parent

@@ -38,6 +38,8 @@ def run(task_id: str, namespace: dict, folder: Path | str = ".", expendable: boo
     out.mkdir(parents=True, exist_ok=True)
     result = {"environment": environment(), "finished": False, "cases": [], "speed": None}
     errors = 0
+    if not expendable and spec["kernel"]:
+        spec["compiling"] = Compiling()  # while grading, replay.py does it
     for case in spec["cases"]:
         record = _case(case, spec, namespace, folder / "tasks" / task_id, out)
         result["cases"].append(record)
@@ -82,17 +84,21 @@ def _write(path: Path, value) -> None:
 
 def _case(case: dict, spec: dict, namespace: dict, source: Path, out: Path) -> dict:
     record = {"error": None, "returned": None, "after": {}, "meter": None, "launches": [], "operations": None,
-              "compiled": None}
+              "compiled": None, "compile": []}
     function = namespace.get(case["function"])
     if not callable(function):
         record["error"] = {"type": "NameError", "text": f"{case['function']} is not defined", "where": "",
                            "not_implemented": False}
         return record
-    on_gpu = backend.device() == "cuda" and backend.mode() == "compiled"
+    again = spec.get("again")  # the replay's: kernels by themselves, in the interpreter
+    on_gpu = backend.device() == "cuda" and backend.mode() == "compiled" and not again
+    compiling = again or spec.get("compiling")
     try:
         if spec["kernel"]:
             arguments = _arguments(case, source)
-            record.update(_metered(function, arguments, namespace.get("__name__"), out, case))
+            record.update(_metered(function, arguments, namespace.get("__name__"), out, case, compiling))
+            if compiling is not None:
+                record["compile"] = compiling.errors()
             clean = not any(t["out_of_bounds"] for t in record["meter"]["tensors"])
             if on_gpu and clean:  # what strays would corrupt the GPU's memory and with it every later task
                 arguments = _arguments(case, source)
@@ -191,12 +197,16 @@ def _export(returned, arguments: dict, out: Path, prefix: str) -> dict:
 # ---------------------------------------------------------------- kernels: metered, and who stored what
 
 
-def _metered(function, arguments: dict, module: str, out: Path, case: dict) -> dict:
+def _metered(function, arguments: dict, module: str, out: Path, case: dict, compiling=None) -> dict:
     from instruments.meter import meter
 
     launches, names, taken = [], {}, set()  # names: tensor as launched -> the meter's name for it
+    trace = Trace(arguments, out, case["id"])
 
     def seen(launch):
+        trace.launch(launch)
+        if compiling is not None:
+            compiling.launch(launch)
         constants = {p.name: getattr(launch.args.get(p.name), "value", launch.args.get(p.name))
                      for p in launch.kernel.params if p.is_constexpr}
         constants = {name: value for name, value in constants.items() if type(value) in (bool, int, float, str)}
@@ -231,8 +241,121 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict) -> d
                                "text": str(a)} for a in t.out_of_bounds[:MAX_RECORDS]],
         })
     told = _export(report.result, arguments, out, case["id"])
+    trace.write(report.result)
     return {**told, "launches": launches, "operations": watch.largest, "meter": {"tensors": tensors, "launches": report.launches,
                                                    "programs": report.programs}}
+
+
+class Compiling:
+    """Compiles the first launch of each kernel for real GPUs, which needs none."""
+
+    ARCHITECTURES = (80, 90)
+
+    def __init__(self):
+        self.waiting, self.known, self.failed = [], set(), []
+
+    def launch(self, launch) -> None:
+        if launch.kernel.fn not in self.known:
+            self.known.add(launch.kernel.fn)
+            self.waiting.append(launch)
+
+    def errors(self) -> list:
+        """What did not compile so far: kernel, architecture, text."""
+        from instruments.compiled import compile_launch
+
+        waiting, self.waiting = self.waiting, []
+        for launch in waiting:
+            for arch in self.ARCHITECTURES:
+                try:
+                    compile_launch(launch, arch)
+                except Exception as error:
+                    if not type(error).__module__.startswith("triton"):
+                        continue  # not about the kernel: a tool that is missing, say
+                    text = [line for line in str(error).strip().splitlines() if line.strip()] or [""]
+                    while error.__cause__ is not None:
+                        error = error.__cause__
+                    text = [line for line in str(error).strip().splitlines() if line.strip()] or text
+                    self.failed.append({"kernel": launch.name, "arch": arch, "text": text[-1].strip()[:300]})
+                    break
+        return self.failed
+
+
+class Trace:
+    """Which kernels were launched on what, for replay.py to do it again without the code around them."""
+
+    SMALL, ALL = 1 << 20, 1 << 25  # bytes of one storage that are kept, and of all
+
+    def __init__(self, arguments: dict, out: Path, case: str):
+        self.arguments = {value.untyped_storage().data_ptr(): name for name, value in arguments.items()
+                          if isinstance(value, torch.Tensor) and value.numel()}
+        self.out, self.case = out, case
+        self.numbers, self.kept, self.launches, self.saved = {}, [], [], 0
+
+    def launch(self, launch) -> None:
+        if len(self.launches) > 10_000:
+            return
+        before: dict = {}
+        with torch.utils._python_dispatch._disable_current_modes():
+            args = {name: self._told(value, before) for name, value in launch.args.items()}
+        options = {k: v for k, v in launch.options.items() if isinstance(v, (bool, int, str))}
+        self.launches.append({"kernel": launch.name, "grid": [int(n) for n in launch.grid], "args": args,
+                              "options": options, "before": before})
+
+    def write(self, result) -> None:
+        items = list(result) if isinstance(result, (tuple, list)) else [result]
+        told = [self._told(item, None) for item in items]
+        _write(self.out / f"{self.case}.trace.json", {"launches": self.launches, "returned": told,
+                                                      "tuple": isinstance(result, (tuple, list))})
+
+    def _told(self, value, before: dict | None):
+        value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, (tuple, list)):
+            return {"items": [self._told(item, before) for item in value]}
+        if isinstance(value, torch.Tensor) and value.dtype in NAMES:
+            return {"storage": self._storage(value, before), "offset": value.storage_offset(), "shape": list(value.shape),
+                    "stride": list(value.stride()), "dtype": NAMES[value.dtype]}
+        if isinstance(value, torch.dtype) and value in NAMES:
+            return {"torch_dtype": NAMES[value]}
+        if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
+            return {"descriptor": self._told(value.base, before), "shape": list(value.shape),
+                    "strides": list(value.strides), "block_shape": list(value.block_shape)}
+        if hasattr(value, "primitive_bitwidth"):
+            return {"dtype": getattr(value, "name", "") .replace("fp", "float").replace("bf16", "bfloat16")}
+        if hasattr(value, "arg_names") and hasattr(value, "fn"):
+            return {"kernel": value.fn.__name__}
+        return {"other": type(value).__name__}
+
+    def _storage(self, tensor: torch.Tensor, before: dict | None) -> int:
+        storage = tensor.untyped_storage()
+        key = storage.data_ptr()
+        first = key not in self.numbers
+        if before is None:
+            return self.numbers.get(key, -1)
+        if first:
+            self.numbers[key] = len(self.numbers)
+            self.kept.append(storage)  # so that its address is not handed out again
+        number = self.numbers[key]
+        if key in self.arguments:
+            before[number] = {"argument": self.arguments[key]}
+        elif number not in before and (first or storage.nbytes() <= self.SMALL):
+            before[number] = self._content(storage, tensor.dtype, number, first)
+        return number
+
+    def _content(self, storage, dtype, number: int, first: bool) -> dict:
+        state = {"dtype": NAMES[dtype], "nbytes": storage.nbytes(), "first": first}
+        flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().numpy()
+        size = torch.empty(0, dtype=dtype).element_size()
+        flat = flat[:len(flat) // size * size]
+        items = flat.reshape(-1, size)
+        if len(items) and (items == items[0]).all():
+            state["fill"] = items[0].tobytes().hex()
+        elif len(flat) <= self.SMALL and self.saved + len(flat) <= self.ALL:
+            self.saved += len(flat)
+            state["file"] = f"{self.case}.{len(self.launches)}.{number}.npy"
+            np.save(self.out / state["file"], flat, allow_pickle=False)
+        return state
 
 
 def _within(address: int, tensor) -> bool:

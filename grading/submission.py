@@ -15,6 +15,7 @@ from pathlib import Path
 import nbformat
 
 from grading import cases, jail
+from grading.again import confirmed
 from grading.checks import exercises, tasks_of
 from grading.diagnose import Finding
 from grading.intake import Handed, Unreadable, alone, exercise_of, mended, read
@@ -172,6 +173,7 @@ def _verdicts(submitted, exercise, tasks: tuple, cell_seconds: float, seed: int,
                     verdicts[task.id] = _broken(task, answered[task.id])
                 elif why or (result and result["finished"]):
                     verdicts[task.id] = judge(task, seed, folder, why)
+            verdicts |= confirmed(left, verdicts, seed, folder, plan.notebook.cells, ROOT)
         if all(task.id not in verdicts for task in left):
             trouble += 1  # nothing came of it: the machine's fault, not the learner's
             if trouble == 2:
@@ -197,7 +199,7 @@ def _run(exercise, submitted, functions: dict, left: list, without: frozenset, s
         deadline = min(START_SECONDS + cell_seconds * (len(left) + 1), max(budget.end - time.monotonic(), 1))
         finished = jail.run([sys.executable, "-P", str(ROOT / "grading" / "plugin.py"), str(folder / "submission.ipynb"),
                              str(log), "--cell-seconds", str(cell_seconds),
-                         "--enter", json.dumps(jail.inner(folder, ROOT, deadline))], folder, ROOT, deadline)
+                             "--enter", json.dumps(jail.inner(folder, ROOT, deadline))], folder, ROOT, deadline)
     return finished, _records(log)
 
 
