@@ -1,0 +1,54 @@
+"""What instructors copy elsewhere: the workflow, Gradescope's folder and the container's recipe name things that exist."""
+
+import json
+import os
+import re
+import stat
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import yaml
+
+from grading.release import ROOT
+
+DEPLOY = ROOT / "grading" / "deploy"
+
+
+def test_the_classroom_workflow_hands_the_reporter_what_it_reads():
+    workflow = yaml.safe_load((DEPLOY / "github_classroom.yml").read_text())
+    steps = workflow["jobs"]["autograding"]["steps"]
+    grade = next(step for step in steps if step.get("id") == "grade")
+    reporter = next(step for step in steps if "autograding-grading-reporter" in step.get("uses", ""))
+    runner = reporter["with"]["runners"]
+    assert reporter["env"] == {f"{runner.upper()}_RESULTS": "${{ steps.grade.outputs.result }}"}
+    assert re.fullmatch(r"[a-zA-Z0-9]+", runner) and "report/classroom.b64" in grade["run"] and "result=" in grade["run"]
+    assert workflow["permissions"]["checks"] == "write"
+
+
+@pytest.mark.parametrize("script", ["setup.sh", "run_autograder", "make_zip.sh"])
+def test_scripts_parse_and_can_be_run(script):
+    path = DEPLOY / "gradescope" / script
+    assert os.stat(path).st_mode & stat.S_IXUSR
+    subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def test_gradescopes_zip_holds_a_course_that_grades(tmp_path):
+    subprocess.run(["bash", str(DEPLOY / "gradescope" / "make_zip.sh"), str(tmp_path / "autograder.zip")], check=True,
+                   capture_output=True)
+    with zipfile.ZipFile(tmp_path / "autograder.zip") as archive:
+        archive.extractall(tmp_path / "source")
+    assert {"setup.sh", "run_autograder", "course"} == {p.name for p in (tmp_path / "source").iterdir()}
+    run = subprocess.run([sys.executable, "-m", "grading.cli", str(ROOT / "exercises" / "01_roofline.ipynb"), "--report",
+                          str(tmp_path / "r")], cwd=tmp_path / "source" / "course", capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert json.loads((tmp_path / "r" / "gradescope" / "results.json").read_text())["score"] == 0
+
+
+def test_the_container_copies_what_exists():
+    recipe = (DEPLOY / "Dockerfile").read_text()
+    for line in re.findall(r"^COPY (.+) \S+$", recipe, re.MULTILINE):
+        for name in line.split():
+            assert (ROOT / name).exists(), name
+    assert 'ENTRYPOINT ["grade"]' in recipe
