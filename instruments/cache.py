@@ -3,8 +3,8 @@
 As many programs as the GPU holds are in flight, and the next one in launch order starts where one ends. What is still
 in the cache is not fetched, and what was used longest ago leaves. Without `drift` all programs walk over K in step, the
 best case for sharing. Real ones drift apart, and a tile that two programs share may have left before the second comes:
-with DRIFT, the one number fitted here, the model comes within a few percent of an H200's counters for programs in row
-order and in groups of 8 (a matmul of 8192 cubed in bf16), and a fifth below them for groups of 16.
+with DRIFT, the one number fitted here, the model comes within a tenth of an H200's counters for programs in row
+order and in groups of 8 (a matmul of 8192 cubed in bf16), and a quarter below them for groups of 16.
 
 Only ratios matter: with tiles and cache scaled down together the traffic scales too, so that a grid of small tiles
 stands for a large one. Imports neither torch nor triton.

@@ -4,9 +4,9 @@ import sys
 import pytest
 import torch
 
-from instruments import backend
+from instruments import backend, results
 from instruments.backend import tl, triton
-from instruments.cache import L2, grouped, matmul_dram, row_major
+from instruments.cache import DRIFT, L2, grouped, matmul_dram, row_major
 from kernels.matmul import grouped_tile
 
 MIB = 2**20
@@ -76,7 +76,35 @@ def test_grouping_saves_at_full_size():
     assert reads[1] > 1.4 * reads[8] > 1.4 * reads[16] > 1.4 * 2 * 8192 * 8192 * 2
 
 
+def h200_reads(group):
+    return matmul_dram(grouped(64, 64, group), (8192, ) * 3, (128, 128, 256), 2, 50 * MIB, 264, DRIFT).read
+
+
+def test_drifting_programs_share_less():
+    """With a cache that holds everything drift changes nothing; with a small one it does."""
+    order, shape, tile = grouped(12, 12, 1), (192, 192, 256), (16, 16, 16)
+    everything = [matmul_dram(order, shape, tile, 2, MIB, 24, drift) for drift in (0.0, 0.3)]
+    assert everything[0] == everything[1] and everything[0].read == 2 * 192 * 256 * 2
+    little = [matmul_dram(order, shape, tile, 2, 20_000, 24, drift).read for drift in (0.0, 0.3)]
+    assert little[0] < little[1]
+    assert matmul_dram(order, shape, tile, 2, 20_000, 24, 0.3).read == little[1]
+
+
+def test_held_to_the_counters():
+    """What an H200's counters recorded: the ratio between row order and groups of 8, and each order's bytes."""
+    counted = {c["variant"]: c["dram_read"] for c in results.load("h200")["counters"] if c["kernel"] == "matmul"}
+    if not counted:
+        pytest.skip("no DRAM bytes of a matmul are recorded")
+    estimated = {group: h200_reads(group) for group in (1, 8, 16)}
+    ratio = counted["groups of 1"] / counted["groups of 8"]
+    assert estimated[1] / estimated[8] == pytest.approx(ratio, rel=0.1)
+    for group, within in ((1, 0.1), (8, 0.1), (16, 0.25)):
+        assert estimated[group] == pytest.approx(counted[f"groups of {group}"], rel=within)
+
+
 def test_bad_arguments_name_themselves():
+    with pytest.raises(ValueError, match="drift: got 1"):
+        matmul_dram(row_major(2, 2), (32, 32, 32), (16, 16, 16), 2, MIB, 1, drift=1)
     with pytest.raises(ValueError, match="order: got 3 tiles, expected each of 2 x 2 once"):
         matmul_dram(row_major(2, 2)[:3], (32, 32, 32), (16, 16, 16), 2, MIB, 1)
     with pytest.raises(ValueError, match="in_flight: got 0"):
