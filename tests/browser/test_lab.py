@@ -25,6 +25,7 @@ LIMIT_MS = 200  # of p95; on an idle machine with two cores 70 ms are reached
 
 PANELS = {  # how the panel is shown, its title, and what its sentence says once 5000 is typed beside the first slider
     "fusion_savings": ("fusion_savings()", "What fusing RMSNorm saves", "5,000 x 8,192"),
+    "fusion_chain": ("fusion_chain()", "A chain of ops, fused and not", "5,000 x 4,096"),
     "roofline": ("roofline(look_at='GEMM')", "Roofline", "n = 5,000,"),
 }
 
