@@ -96,11 +96,12 @@ def odd(exercise, rng):
 
 
 def _misbehaving(code: str):
+    """One task attempted, and its answer does something else first."""
 
     def make(exercise, rng):
-        nb = solution(exercise)
-        cell = rng.choice(answers(nb))
-        cell.source = code + "\n" + cell.source
+        nb = released(exercise)
+        number = rng.randrange(len(answers(nb)))
+        answers(nb)[number].source = code + "\n" + answers(solution(exercise))[number].source
         return {"homework.ipynb": text(nb)}
 
     return make
@@ -117,7 +118,7 @@ MIX = ((good, 4), (wrong, 3), (odd, 1.5), (broken, 1), (untouched, 0.5), (hang, 
        (stubborn, 0.1))
 
 
-def write(folder: Path, size: int, seed: int = 0, kinds: tuple = ()) -> dict:
+def write(folder: Path, size: int, seed: int = 0, kinds: tuple = (), exercises: tuple = EXERCISES) -> dict:
     """Write `size` learners' folders below `folder`; {learner: kind}. kinds: names to take in turn, instead of the mix."""
     rng = random.Random(seed)
     made = {}
@@ -129,7 +130,7 @@ def write(folder: Path, size: int, seed: int = 0, kinds: tuple = ()) -> dict:
             make = rng.choices([m for m, _ in MIX], [w for _, w in MIX])[0]
         learner = f"learner_{number:03d}"
         (folder / learner).mkdir(parents=True)
-        for name, content in make(rng.choice(EXERCISES), rng).items():
+        for name, content in make(rng.choice(exercises), rng).items():
             (folder / learner / name).write_bytes(content)
         made[learner] = SPECIAL.get(make, make.__name__)
     return made
