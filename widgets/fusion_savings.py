@@ -27,7 +27,7 @@ def fusion_savings(rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu:
         axes.tick_params(left=False)
         axes.set_yticks(list(places.values()), list(places), fontsize=9)
     timed.set_xlim(0, 1.6)
-    moved.set_title("bytes asked for", fontsize=10, loc="left")
+    moved.set_title("bytes predicted", fontsize=10, loc="left")
     timed.set_yticks([])
     heading = timed.set_title("", fontsize=10, loc="left")
 
@@ -83,7 +83,7 @@ def fusion_savings(rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu:
                 bars[path].set_width(seconds[path] / longest)
                 texts[path].set_x(seconds[path] / longest + 0.015)
                 texts[path].set_text(f"{time(seconds[path])}{what}")
-        heading.set_text(f"time on {_a(gpu)}; launches hatched")
+        heading.set_text(f"least time at {size(device.bandwidth)}/s; launches hatched")
         return _sentence(rows, cols, dtype, device, work, bound, started)
 
     return Panel("What fusing RMSNorm saves", figure, {
@@ -107,8 +107,8 @@ def _sentence(rows, cols, dtype, gpu, work, bound, started) -> str:
         return said + f"tick an op to compare; resident moves {size(one.bytes)}, two passes {size(two.bytes)}."
     times, saved = naive.bytes / one.bytes, bound["op by op"] - bound["resident"]
     said += (f"resident moves {size(one.bytes)} instead of {size(naive.bytes)}, {number(times, digits=2)} times less: "
-             f"{time(bound['resident'])} of bandwidth instead of {time(bound['op by op'])}; two passes ask for "
-             f"{size(two.bytes)}. ")
+             f"at {size(gpu.bandwidth)}/s at least {time(bound['resident'])} instead of {time(bound['op by op'])}; two "
+             f"passes move {size(two.bytes)} if no cache helps. ")
     launches = naive.launches - one.launches
     worth = started["op by op"] - started["resident"]
     if launches > 0:

@@ -24,7 +24,9 @@ PRESETS = {
     "GEMM": (lambda n, dtype: op_traffic("gemm", m=n, n=n, k=n, dtype=dtype), True, "h", RED),
 }
 
-X, Y = (0.05, 3e4), (3e9, 6e15)  # FLOP/B, FLOP/s
+ON_MATRIX = ("matmul", )  # how the names of recorded kernels begin that run on matrix units
+
+X, Y = (0.01, 3e4), (3e9, 2e16)  # FLOP/B, FLOP/s
 
 
 def _matrix_unit(gpu, dtype: str) -> str:
@@ -73,6 +75,8 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
     (copied,) = axes.plot([], [], "--", color=RED, linewidth=1)
     (multiplied,) = axes.plot([], [], "--", color=RED, linewidth=1)
     (dots,) = axes.plot([], [], "x", color=RED, markersize=7, markeredgewidth=1.6)
+    lone = axes.text(1, 1, "", fontsize=8, ha="left", va="center", color=RED,
+                     transform=offset_copy(axes.transData, figure, 8, 0, units="points"))
     note = axes.text(0.995, 0.115, "", transform=axes.transAxes, fontsize=8, ha="right", va="bottom", color=RED,
                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
     markers = {name: axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=8, animated=True)[0]
@@ -82,7 +86,7 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
     labels = {side: [axes.text(1, 1, "", fontsize=8.5, ha=ha, va=va, animated=True,
                                transform=offset_copy(axes.transData, figure, x, y, units="points"))
                      for _ in range(len(PRESETS) + 1)]
-              for side, x, y, ha, va in (("above", -7, 5, "right", "bottom"), ("below", 10, -4, "left", "top"))}
+              for side, x, y, ha, va in (("above", -8, 6, "right", "bottom"), ("below", 8, -5, "left", "top"))}
     shown = ()  # GPU, dtype and whether measured, of the roofs drawn last
     large = []  # the shares of their roof that measured kernels reach, in percent
 
@@ -91,7 +95,7 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
             line, text, drop, label = roofs[kind]
             peak, ridge = device.peak(which), device.ridge(which)
             line.set_data([X[0], ridge, X[1]], [X[0] * device.bandwidth, peak, peak])
-            text.set_y(peak / 1.7)
+            text.set_y(peak / 1.7 if kind == "vector" else 6 * peak)
             text.set_text(f"{rate(peak)}, " + (f"{which} matrix units" if which != "vector" else "fp32 vector units"))
             drop.set_data([ridge, ridge], [Y[0], peak])
             label.set_x(ridge * 1.1)
@@ -105,15 +109,20 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
         top = flat or device.peak(matrix)
         copied.set_data(([X[0], top / copy], [X[0] * copy, top]) if copy else ([], []))
         multiplied.set_data(([top / copy if copy else X[0], X[1]], [flat, flat]) if flat else ([], []))
-        if flat:
-            roofs["matrix"][1].set_y(min(flat / 1.15, device.peak(matrix) / 1.7))
-        timed = [(Traffic({"all": case["bytes"]}, {}, case["flops"]), case["impl"]["bytes-first"]["graph_us"] * 1e-6)
+        timed = [(Traffic({"all": case["bytes"]}, {}, case["flops"]), case["impl"]["bytes-first"]["graph_us"] * 1e-6,
+                  matrix if case["kernel"].startswith(ON_MATRIX) else "vector")
                  for case in recorded.get("cases", ()) if case["dtype"] == dtype and case["flops"]
                  and "graph_us" in case["impl"].get("bytes-first", {})]
-        dots.set_data([work.intensity for work, _ in timed], [work.flops / seconds for work, seconds in timed])
+        dots.set_data([work.intensity for work, *_ in timed], [work.flops / seconds for work, seconds, _ in timed])
+        shares = [(work, work.roofline_seconds(device, unit) / seconds) for work, seconds, unit in timed]
+        low = [work.intensity for work, share in shares if share < 0.01]
+        lone.set_text("too small to fill the GPU" if low else "")
+        if low:
+            lowest = min((work.flops / seconds for work, seconds, _ in timed if work.intensity == max(low)))
+            lone.set_position((max(low), lowest))
         note.set_text("" if not measured else f"no measurements are recorded for the {device.name}" if not recorded else
                       f"measured: × the course's kernels, dashed: copy and matmul\n{provenance(device.name.lower())}")
-        return [100 * work.roofline_seconds(device) / seconds for work, seconds in timed if work.bytes > device.l2]
+        return [100 * share for work, share in shares if work.bytes > device.l2]
 
     def draw(gpu, dtype, n, look_at, flops, nbytes, unit, measured):
         nonlocal shown, large
@@ -134,7 +143,7 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
         ring.set_data([points[look_at][0]], [points[look_at][1]])
         for side, texts in labels.items():
             groups = _group({name: point for name, point in points.items()
-                             if (name == YOURS or PRESETS[name][1]) == (side == "above")})
+                             if (name == YOURS) == (side == "below")})
             for i, text in enumerate(texts):
                 text.set_visible(i < len(groups))
                 if i < len(groups):

@@ -1,0 +1,88 @@
+"""Still pictures of the lessons: figures are handed in, nothing is computed here, and each says in words what it shows."""
+
+from widgets.panel import BLUE, GREEN, ORANGE, RED, SKY, Panel, canvas
+from widgets.words import size, time
+
+
+def picture(title: str, figure, sentence: str) -> Panel:
+    """A picture without controls, with the sentence that reads it."""
+    return Panel(title, figure, {}, lambda: sentence)
+
+
+def four_numbers(table: dict, title: str, about: str) -> Panel:
+    """Bars of what was predicted, requested, moved and timed, in multiples of |x|.
+
+    table: path -> those four, None where there is no figure.
+    """
+    kinds = {"predicted": (SKY, ""), "requested": (ORANGE, "//"), "moved (counters)": (GREEN, ""), "timed": (BLUE, "\\\\")}
+    missing = {"requested": "not metered", "moved (counters)": "not recorded"}
+    figure = canvas(height=380)
+    axes = figure.add_axes((0.11, 0.12, 0.87, 0.76))
+    for row, values in enumerate(table.values()):
+        for place, ((kind, (colour, hatch)), value) in enumerate(zip(kinds.items(), values)):
+            where = row + 0.3 - 0.2 * place
+            if value:
+                axes.barh(where, value, 0.19, color=colour, hatch=hatch, edgecolor="white",
+                          label=kind if row == len(table) - 1 else None)
+            axes.text((value or 0) + 0.06, where, f"{value:.2f}" if value else missing.get(kind, "none"), va="center",
+                      fontsize=8)
+    axes.set_yticks(range(len(table)), table)
+    axes.set_xlabel("multiples of |x|; timed: what a copy moves in that time", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, fontsize=9)
+    said = "; ".join(f"{path} " + ", ".join(f"{kind} {value:.2f}" for kind, value in zip(kinds, values) if value)
+                     for path, values in table.items())
+    return picture(title, figure, f"{about}: {said}.")
+
+
+def errors_by_width(widths: list, off: dict, title: str, about: str) -> Panel:
+    """Lines of relative error against width, both scales logarithmic. off: name -> an error for each of the widths."""
+    figure = canvas(height=300)
+    axes = figure.add_axes((0.1, 0.15, 0.88, 0.8))
+    for (name, errors), (colour, marker) in zip(off.items(), ((ORANGE, "o"), (BLUE, "s"), (GREEN, "^"))):
+        axes.plot(widths, [100 * error for error in errors], marker + "-", color=colour, label=name)
+    axes.set(xscale="log", yscale="log")
+    axes.minorticks_off()
+    axes.set_xticks(widths, [f"{width:,}" for width in widths])
+    axes.set_yticks([0.1, 1, 10, 100], ["0.1%", "1%", "10%", "100%"])
+    axes.set_xlabel("columns", fontsize=9)
+    axes.set_ylabel("error", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    said = "; ".join(f"{name} " + ", ".join(f"{error:.1%} at {width:,}" for width, error in [*zip(widths, errors)][1::3])
+                     for name, errors in off.items())
+    return picture(title, figure, f"{about}: {said}.")
+
+
+def bytes_and_launches(cases: list, copy_rate: float, launch_seconds: float) -> Panel:
+    """Time against bytes of recorded cases, as called and on the GPU alone, beside the copy roof and an empty launch."""
+    figure = canvas(height=330)
+    axes = figure.add_axes((0.09, 0.14, 0.89, 0.83))
+    span = [1e4, 6e9]
+    axes.loglog(span, [nbytes / copy_rate * 1e6 for nbytes in span], color=BLUE, linewidth=2)
+    axes.axhline(launch_seconds * 1e6, color=ORANGE, linewidth=2, linestyle="--")
+    for figures, marker, colour, label in (("called_us", "o", RED, "called from Python"),
+                                           ("graph_us", "x", "black", "GPU alone")):
+        axes.plot([case["bytes"] for case in cases], [case["impl"]["bytes-first"][figures] for case in cases], marker,
+                  color=colour, markersize=7, fillstyle="none", linestyle="none", label=label)
+    axes.annotate("bytes / copy roof", (1e9, 1e9 / copy_rate * 1e6), (-12, 2), textcoords="offset points", ha="right")
+    axes.annotate("an empty launch", (3e9, launch_seconds * 1e6), (0, 5), textcoords="offset points", ha="right")
+    axes.set(xlim=span, ylim=(1, 2000), xlabel="bytes of minimum traffic", ylabel="time per call, µs")
+    axes.set_xticks([1e4, 1e5, 1e6, 1e7, 1e8, 1e9], ["10 KB", "100 KB", "1 MB", "10 MB", "100 MB", "1 GB"])
+    axes.set_yticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="upper left")
+
+    def above(case):  # how many times the line's time
+        return case["impl"]["bytes-first"]["graph_us"] * 1e-6 * copy_rate / case["bytes"]
+
+    smallest = min(cases, key=lambda case: case["bytes"])
+    called, alone = (smallest["impl"]["bytes-first"][key] * 1e-6 for key in ("called_us", "graph_us"))
+    highest = max((case for case in cases if case["bytes"] > launch_seconds * copy_rate), key=above)
+    shape = " x ".join(f"{length:,}" for length in highest["shape"])
+    return picture("Two limits: bytes and launches", figure, (
+        f"Time against bytes on an H200, both scales logarithmic. From about {size(launch_seconds * copy_rate)} on, most "
+        f"kernels follow the line of bytes over copy roof; furthest above it, {above(highest):.1f} times, is "
+        f"{highest['kernel']} of {shape}, whose rows are too wide to be read once. The smallest, "
+        f"{size(smallest['bytes'])}, takes {time(called)} as called and {time(alone)} on the GPU."))
