@@ -12,7 +12,7 @@ NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=300
 NEXT_TRITON := 3.9.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-colab test-triton lessons format bench clean
+.PHONY: help setup lab test test-colab test-triton corpora lessons format bench clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test-colab: .venv-colab/setup  ## the kernels, the panels and lesson 05 with the
 
 test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on the newest Triton that is supported
 	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) $(PARALLEL) tests/instruments tests/kernels
+
+corpora: .venv/test  ## grade the grader: right and wrong answers over SEEDS seeds (50), and attacks
+	@$(BIN)/python tests/grading/corpora.py --seeds $(or $(SEEDS),50)
 
 lessons: .venv/test  ## run lessons and solutions and store what they show; write exercises from solutions
 	@$(BIN)/python -m instruments.notebooks $(if $(ONLY),--only $(ONLY))

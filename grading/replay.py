@@ -13,6 +13,7 @@ the same rules.
 
 import ast
 import builtins
+import importlib
 import importlib.util
 import json
 import re
@@ -26,7 +27,7 @@ ALLOWED_BUILTINS = {"range", "len", "min", "max", "abs", "int", "float", "bool",
 BARRED_NODES = (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.Global, ast.Nonlocal, ast.Try, ast.With,
                 ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFunctionDef, ast.NamedExpr, ast.JoinedStr, ast.Delete)
 BARRED_ATTRIBUTES = {"handle", "data", "fn", "func", "base", "ctypes", "interpreter", "builder"}
-ROOTS = {"triton": "triton", "tl": "triton.language"}  # what grading offers by these names
+ROOTS = ("triton", "tl")  # what instruments.backend offers
 MODULES = re.compile(r"triton(\.language(\.math|\.extra(\.cuda)?(\.libdevice)?)?)?$")
 COMPILED_FOR = (80, 90)
 
@@ -105,10 +106,12 @@ def _is_plain(node) -> bool:
 def plain(source: str) -> None:
     """NotPlain where a kernel does what a compiled kernel cannot, and an interpreted one could."""
     tree = ast.parse(source)
-    names = {alias.asname or alias.name.split(".")[0] for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))
-             for alias in node.names}
+    modules = _modules(tree)
     for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+        roots = {id(node.value) for node in ast.walk(function) if isinstance(node, ast.Attribute)}
         for node in ast.walk(function):
+            if isinstance(node, ast.Name) and node.id in modules and id(node) not in roots:
+                raise NotPlain(f"the kernel {function.name} hands on `{node.id}`")
             if isinstance(node, BARRED_NODES) or isinstance(node, ast.FunctionDef) and node is not function:
                 raise NotPlain(f"the kernel {function.name} holds `{ast.unparse(node).splitlines()[0]}`")
             if isinstance(node, ast.Name) and (node.id.startswith("__") or hasattr(builtins, node.id)
@@ -118,12 +121,7 @@ def plain(source: str) -> None:
             if isinstance(node, ast.Attribute):
                 if node.attr.startswith("_") or node.attr in BARRED_ATTRIBUTES:
                     raise NotPlain(f"the kernel {function.name} uses `{ast.unparse(node)}`")
-                _in_language(function.name, node, names)
-    for node in tree.body:
-        if isinstance(node, ast.ImportFrom):
-            module = importlib.import_module(node.module)
-            for alias in node.names:
-                _offered(f"{node.module}.{alias.name}", getattr(module, alias.name, None))
+                _in_language(function.name, node, modules)
 
 
 def _bound(function: ast.FunctionDef) -> set:
@@ -131,18 +129,40 @@ def _bound(function: ast.FunctionDef) -> set:
         n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
-def _in_language(kernel: str, node: ast.Attribute, names: set) -> None:
+def _modules(tree: ast.Module) -> dict:
+    """{name: module} of what the source imports; NotPlain where that is not Triton's language."""
+    found = {}
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                module = importlib.import_module(alias.name)
+                found[alias.asname or alias.name.split(".")[0]] = module if alias.asname else sys.modules[
+                    alias.name.split(".")[0]]
+        elif isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                value = getattr(module, alias.name, None)
+                _offered(f"{node.module}.{alias.name}", value)
+                if isinstance(value, types.ModuleType):
+                    found[alias.asname or alias.name] = value
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in found:
+            found[node.targets[0].id] = found[node.value.id]
+    return found
+
+
+def _in_language(kernel: str, node: ast.Attribute, modules: dict) -> None:
     """A dotted name that begins at a module has to stay in Triton's language."""
-    dotted = ast.unparse(node)
-    if not re.fullmatch(r"[\w.]+", dotted):
+    names = []
+    part = node
+    while isinstance(part, ast.Attribute):
+        names.insert(0, part.attr)
+        part = part.value
+    if not isinstance(part, ast.Name) or part.id not in modules:
         return
-    root, *rest = dotted.split(".")
-    if root not in names:
-        return
-    value = sys.modules.get(ROOTS.get(root, root))
-    for part in rest:
-        value = getattr(value, part, None)
-        _offered(dotted, value, kernel)
+    value = modules[part.id]
+    for name in names:
+        value = getattr(value, name, None)
+        _offered(ast.unparse(node), value, kernel)
 
 
 def _offered(dotted: str, value, kernel: str = "") -> None:

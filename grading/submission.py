@@ -164,6 +164,7 @@ def _verdicts(submitted, exercise, tasks: tuple, cell_seconds: float, seed: int,
             finished, log = _run(exercise, submitted, functions, left, without, seed, folder, cell_seconds, budget)
             stopped = _stopped(log, finished, left)
             answered = {r["task"]: r for r in log if r["event"] == "end" and r["role"] == "answer"}
+            checked = {r["task"] for r in log if r["event"] == "end" and r["role"] == "check" and r["status"] == "ok"}
             for task in left:
                 result = load(folder, task)
                 environment = environment or (result or {}).get("environment", {})
@@ -171,6 +172,10 @@ def _verdicts(submitted, exercise, tasks: tuple, cell_seconds: float, seed: int,
                 broken = answered.get(task.id, {}).get("status") == "error"
                 if broken and (not result or _undefined(result)):
                     verdicts[task.id] = _broken(task, answered[task.id])
+                elif not result and not why and (task.id in checked or (folder / "results" / task.id).is_symlink()):
+                    finding = Finding("stopped", "its check cell left no result", "Answer cells must leave IPython and "
+                                      "the files of the grading run alone.")
+                    verdicts[task.id] = simple(task, "failed", finding.hint(task), finding.kind)
                 elif why or (result and result["finished"]):
                     verdicts[task.id] = judge(task, seed, folder, why)
             verdicts |= confirmed(left, verdicts, seed, folder, plan.notebook.cells, ROOT)
