@@ -1,9 +1,14 @@
-"""One attack for each trick, and every escape, through the whole of `grade`; `make corpora` runs them all."""
+"""Attacks through the whole of `grade`: the escapes, and one of each trick that the jail or the replay alone stops.
+
+A run takes seconds, so the other tricks have their turn in `make corpora`, which runs all of attacks/corpus.py.
+"""
 
 import pytest
 from attacks.corpus import ATTACKS
 from attacks.stopping import stopped
 
+EVERY_TIME = ("decoy launch", "another stream", "torch in the kernel", "forged results", "patched IPython", "exit",
+              "fork flood", "the grader's files")
 FIRST = {attack.trick: attack for attack in reversed(ATTACKS)}
 
 
@@ -11,6 +16,6 @@ def test_the_corpus_is_large_and_no_name_comes_twice():
     assert len(ATTACKS) >= 40 and len({attack.name for attack in ATTACKS}) == len(ATTACKS)
 
 
-@pytest.mark.parametrize("attack", [a for a in ATTACKS if a.keeps or FIRST[a.trick] is a], ids=lambda a: a.name)
+@pytest.mark.parametrize("attack", [a for a in ATTACKS if a.keeps or a.trick in EVERY_TIME and FIRST[a.trick] is a], ids=lambda a: a.name)
 def test_attacks_are_stopped(attack):
     assert stopped(attack) == ""
