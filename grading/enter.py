@@ -15,7 +15,8 @@ import signal
 import struct
 import sys
 
-NEWIPC, NEWUSER, NEWPID, NEWNET = 0x08000000, 0x10000000, 0x20000000, 0x40000000
+NEWNS, NEWIPC, NEWUSER, NEWPID, NEWNET = 0x00020000, 0x08000000, 0x10000000, 0x20000000, 0x40000000
+PRIVATE_BELOW = 1 << 18 | 1 << 14  # of a mount: what changes here stays here, for all that lies under it too
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446  # system calls, the same numbers on every architecture
 NO_NEW_PRIVILEGES, PARENT_DEATH_SIGNAL = 38, 1
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR, TRUNCATE, IOCTL = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 14, 1 << 15
@@ -40,6 +41,13 @@ def namespaces() -> None:
                        ("gid_map", f"{group or INSIDE} {group} 1")):
         with open(f"/proc/self/{file}", "w") as out:
             out.write(text)
+
+
+def own_proc() -> None:
+    """/proc of the new process namespace: CUDA names its threads there, by the numbers that they have inside."""
+    checked(libc.unshare(NEWNS))
+    checked(libc.mount(b"none", b"/", None, PRIVATE_BELOW, None))
+    checked(libc.mount(b"proc", b"/proc", b"proc", 0, None))
 
 
 def landlock_version() -> int:
@@ -97,6 +105,7 @@ def main(spec: dict, command: list) -> int:
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             return code if code >= 0 else 128 - code
         libc.prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        attempt(own_proc)
     attempt(limit, spec.get("limits", {}))
     if "read" in spec:
         attempt(landlock, spec["read"], spec["write"], spec.get("names", []))

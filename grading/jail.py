@@ -9,6 +9,7 @@ Python, the system's libraries and its inputs, writes to two folders, and can ne
 import json
 import os
 import secrets
+import shutil
 import signal
 import site
 import subprocess
@@ -108,9 +109,16 @@ def _enter(spec: dict) -> list:
     return [sys.executable, "-I", "-S", str(ENTER), json.dumps(spec)]
 
 
+def _compiler() -> list:
+    """Where the C compiler lies, with which Triton builds a launcher for each kernel on a GPU machine."""
+    found = [shutil.which(name) for name in (os.environ.get("CC"), "gcc", "clang", "cc") if name]
+    binaries = [place for path in found if path for place in (Path(path), Path(path).resolve())]
+    return [str(binary.parent.parent) for binary in binaries if binary.parent.parent != Path("/")]
+
+
 def _python(root: Path) -> list:
-    """Where this Python and its packages lie."""
-    places = [sys.prefix, sys.base_prefix, site.getuserbase(), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
+    """Where this Python, its packages and what they need lie."""
+    places = [*_compiler(), sys.prefix, sys.base_prefix, site.getuserbase(), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
               os.environ.get("CUDA_HOME", ""), *_packages(root)]
     return list(dict.fromkeys(str(Path(p).resolve()) for p in places if p))
 
@@ -124,6 +132,8 @@ def inner(folder: Path, root: Path, seconds: float) -> list:
         limits["NPROC"] = MAX_THREADS
     readable = [folder / name for name in ("instruments", "grading", "tasks", "claims", "submission.ipynb")]
     gpus = [str(p) for p in Path("/dev").glob("nvidia*")] if Path("/dev").is_dir() else []
+    if gpus:  # CUDA writes the names of its threads; enter.py becomes the kernel, so this is the kernel's own folder
+        gpus.append("/proc/self/task")
     return _enter({"read": [*SYSTEM, *_python(root), *map(str, readable)], "names": [str(folder)], "limits": limits,
                    "write": [*(str(folder / name) for name in WRITABLE), *DEVICES, *gpus]})
 
