@@ -207,6 +207,7 @@ class Player:
         import torch
 
         from grading.probe import DTYPES
+        from instruments import backend
 
         if "argument" in state:
             storages[number] = given[state["argument"]].untyped_storage()
@@ -217,9 +218,9 @@ class Player:
         if not 0 <= count <= 1 << 28:
             raise ValueError("a storage of an impossible size")
         if number not in storages:
-            fresh = torch.empty(count, dtype=dtype)
+            fresh = torch.empty(count, dtype=dtype, device=backend.device())
             storages[number] = fresh.untyped_storage()
-        flat = torch.empty(0, dtype=dtype).set_(storages[number])
+        flat = torch.empty(0, dtype=dtype, device=backend.device()).set_(storages[number])
         if "fill" in state:
             item = torch.frombuffer(bytearray.fromhex(state["fill"]), dtype=dtype)
             if state["first"] or count <= self.most:
@@ -235,6 +236,7 @@ class Player:
         import torch
 
         from grading.probe import DTYPES
+        from instruments import backend
         import triton.language as tl
 
         if not isinstance(value, dict):
@@ -242,10 +244,10 @@ class Player:
         if "storage" in value:
             dtype = DTYPES[value["dtype"]]
             if value["storage"] not in storages:
-                return torch.full(value["shape"], float("nan")).to(dtype) if dtype.is_floating_point else torch.zeros(
-                    value["shape"], dtype=dtype)
-            return torch.empty(0, dtype=dtype).set_(storages[value["storage"]], value["offset"], value["shape"],
-                                                    value["stride"])
+                unknown = float("nan") if dtype.is_floating_point else 0
+                return torch.full(value["shape"], unknown, dtype=dtype, device=backend.device())
+            return torch.empty(0, dtype=dtype, device=backend.device()).set_(
+                storages[value["storage"]], value["offset"], value["shape"], value["stride"])
         if "dtype" in value:
             found = getattr(tl, value["dtype"], None)
             if not isinstance(found, tl.dtype):
