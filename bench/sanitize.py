@@ -17,9 +17,11 @@ import torch
 from kernels.copy import copy
 from kernels.elementwise import add, bias_gelu, bias_gelu_dropout, dropout_mask, pointwise_chain, swiglu
 from kernels.layernorm import layernorm
+from kernels.matmul import PATHS, matmul
 from kernels.reduce import row_sum
 from kernels.rmsnorm import add_rmsnorm, rmsnorm
 
+PRODUCTS = ((1, 1, 1), (33, 65, 70), (130, 259, 77))
 SHAPES = ((1, 1), (3, 5), (7, 127), (33, 129), (5, 1000), (3, 4097), (2, 8191), (3, 8193), (2, 16385), (3, 33333), (2, 65537))
 
 
@@ -38,7 +40,7 @@ def main() -> int:
             for y in (add(x, residual), swiglu(x, residual), bias_gelu(x, bias), row_sum(x)):
                 y.sum().backward()
             with torch.no_grad():
-                for path in ("two_pass", "streaming"):
+                for path in ("two_pass", "streaming", "pipelined") if shape[1] <= 8193 else ("two_pass", "streaming"):
                     rmsnorm(x, weight, path=path)
                 columns = x.detach().t().contiguous().t()
                 rmsnorm(columns, weight)
@@ -51,6 +53,12 @@ def main() -> int:
                     row_sum(rows)
                     for fused in (True, False):
                         pointwise_chain(rows, 3, fused)
+            torch.cuda.synchronize()
+        for M, N, K in PRODUCTS:
+            a, b = (torch.randn(*s, device="cuda").to(dtype) for s in ((M, K), (K, N)))
+            for path in PATHS if dtype.itemsize == 2 else PATHS[:-1]:
+                matmul(a, b, path=path)
+                matmul(a, b.t().contiguous().t(), path=path)
             torch.cuda.synchronize()
     print(f"every kernel ran on {len(SHAPES)} ragged shapes in two dtypes")
     return 0

@@ -28,7 +28,7 @@ def worst_row(out: torch.Tensor, reference: torch.Tensor, floor: torch.Tensor | 
     out, reference = out.double(), reference.double()
     size = reference.norm(dim=-1)
     if floor is not None:
-        size = torch.maximum(size, floor.double().norm(dim=-1))
+        size = torch.maximum(size, floor.double().norm(dim=-1).to(size.device))
     error = (out - reference).norm(dim=-1)
     return float(torch.where(error == 0, 0.0, error / size).nan_to_num(float("inf"), posinf=float("inf")).amax())
 
