@@ -288,6 +288,21 @@ def test_right_answers_in_other_styles_pass(name):
 
 # ---------------------------------------------------------------- wrong, each with its hint
 
+WIDE_LOAD = """    start = tl.program_id(0).to(tl.int64) * BLOCK  # rows follow each other: one index is enough
+    pair = 2 * start + tl.arange(0, 2 * BLOCK)  # both neighbours in one wide load, then taken apart in registers
+    pairs = tl.load(gate_up_ptr + pair, mask=pair < 2 * size, other=0.0).to(tl.float32)
+    gate, up = tl.split(tl.reshape(pairs, (BLOCK, 2)))
+    y = gate * tl.sigmoid(1.702 * gate) * (up + 1)
+    element = start + tl.arange(0, BLOCK)
+    tl.store(y_ptr + element, y.to(y_ptr.dtype.element_ty), mask=element < size)
+"""
+APART = (WIDE_LOAD, """    element = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    inside = element < size
+    gate = tl.load(gate_up_ptr + 2 * element, mask=inside).to(tl.float32)
+    up = tl.load(gate_up_ptr + 2 * element + 1, mask=inside).to(tl.float32)
+    y = gate * tl.sigmoid(1.702 * gate) * (up + 1)
+    tl.store(y_ptr + element, y.to(y_ptr.dtype.element_ty), mask=inside)
+""")  # as right, and slower
 TWO_LOADS = "    gate = tl.load(gate_up_ptr + 2 * element, mask=inside).to(tl.float32)\n"
 HALVES = ("2 * element, mask", "element // inter * 2 * inter + element % inter, mask")
 
@@ -368,7 +383,7 @@ WRONG = {
     "sum in 16 bits": ("04.3", [(".to(tl.float32) + bias", ".to(tl.float32) + bias\n    z = z.to(x_ptr.dtype.element_ty).to("
                                  "tl.float32)")], ("suspect", "row_scale"), ["rounded to 16 bits"]),
 
-    "halves": ("04.4", [("gate_up_ptr, y_ptr, size,", "gate_up_ptr, y_ptr, size, inter,"),
+    "halves": ("04.4", [APART, ("gate_up_ptr, y_ptr, size,", "gate_up_ptr, y_ptr, size, inter,"),
                         ("(gate_up, y, y.numel(), BLOCK", "(gate_up, y, y.numel(), inter, BLOCK"),
                         (TWO_LOADS + "    up = tl.load(gate_up_ptr + 2 * element + 1, mask=inside).to(tl.float32)\n    y =",
                          TWO_LOADS.replace(*HALVES) + "    up = tl.load(gate_up_ptr + element // inter * 2 * inter + inter + "
@@ -392,7 +407,7 @@ WRONG = {
                                          "gate))")], "nan", ["inf / inf"]),
     "no mask": ("04.4", [("+ 2 * element, mask=inside", "+ 2 * element"), ("+ 2 * element + 1, mask=inside",
                                                                          "+ 2 * element + 1")], "out_of_bounds", ["mask"]),
-    "up loaded twice": ("04.4", [("    y = gate", "    up += 0 * tl.load(gate_up_ptr + 2 * element + 1, mask=inside)\n    y = gate")],
+    "up loaded twice": ("04.4", [APART, ("    y = gate", "    up += 0 * tl.load(gate_up_ptr + 2 * element + 1, mask=inside)\n    y = gate")],
                         "bytes", ["read once"]),
 
     "backward forgotten": ("04.5", [("seconds(fused, needed_by_backward)", "seconds(fused)")], "suspect",
