@@ -178,7 +178,7 @@ def _tiles(M, N):
 PATHS = ("dot", "tiled", "grouped", "persistent")
 
 
-def _choose(a: torch.Tensor, precision: str) -> str:
+def _choose(a: torch.Tensor) -> str:
     """The persistent kernel where the GPU has tensor descriptors and operands are 16-bit, else the grouped one."""
     hopper = a.is_cuda and torch.cuda.get_device_capability(a.device)[0] >= 9
     return "persistent" if hopper and a.dtype.itemsize == 2 else "grouped"
@@ -200,7 +200,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, precision: str = "ieee", path: s
         raise ValueError(f"b: got shape {tuple(b.shape)}, expected ({a.shape[1]}, N), after a of {tuple(a.shape)}")
     if precision not in ("ieee", "tf32"):
         raise ValueError(f"precision: got {precision!r}, expected 'ieee' or 'tf32'")
-    path = _choose(a, precision) if path is None else path
+    path = _choose(a) if path is None else path
     if path not in PATHS or path == "persistent" and a.dtype.itemsize != 2:
         raise ValueError(f"path: got {path!r} for {a.dtype}, expected None or one of {', '.join(PATHS)}, the last of them "
                          f"for 16-bit operands only")
