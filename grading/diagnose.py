@@ -4,12 +4,13 @@ Each finding has a kind; where a task's `hints` has an entry of that kind, it re
 findings the most telling one is shown: an access out of bounds explains a wrong number, not the other way round.
 """
 
+import re
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from grading.arrays import STORAGE, rounded
-from grading.checks import DType, Expected, Task, Tensor, plain
+from grading.checks import DType, Expected, RandomTensor, Task, Tensor, plain
 from kernels.tolerances import limit
 
 #: kinds, the most telling first
@@ -156,7 +157,7 @@ def case_findings(task: Task, index: int, arguments: dict, record: dict, returne
             if task.kernel and record["meter"] and not any(f.kind == "no_kernel" for f in found):
                 found += _stored(expected, record)
         found += _changed(task, function, arguments, after)
-    found += _operations(task, arguments, record)
+    found += [*operations(task, arguments, record), *_ran(task, record)]
     for finding in found:
         finding.case = finding.case or case.name
     return found
@@ -302,21 +303,29 @@ def _holes(e: Expected, t: dict) -> Finding:
                    f"at {first}", ADVICE["unwritten"])
 
 
-def _operations(task: Task, arguments: dict, record: dict):
+def operations(task: Task, arguments: dict, record: dict):
     """What torch itself did: more than a tile at once, or, beside a kernel, more than a vector's worth."""
-    done = record["operations"]
+    done = {name: count for name, count in (record["operations"] or {}).items() if name not in task.torch_operations}
     if not done:
         return
+    operation, elements = max(done.items(), key=lambda item: item[1])
     if task.tile_elements:
         most = task.tile_elements(**plain(arguments))
-        if done["elements"] > most:
-            yield Finding("whole_tensor", f"`{done['operation']}` worked on {done['elements']:,} elements at once, and one "
-                          f"tile has {most:,}")
+        if elements > most:
+            yield Finding("whole_tensor", f"`{operation}` worked on {elements:,} elements at once, and one tile has {most:,}")
     elif task.kernel:
-        most = max((t.shape[0] for t in arguments.values() if isinstance(t, Tensor) and t.shape), default=0)
-        if done["elements"] > most:
-            yield Finding("torch_work", f"torch's `{done['operation']}` worked on {done['elements']:,} elements outside the "
-                          "kernel")
+        most = max((t.shape[0] for t in arguments.values() if isinstance(t, (Tensor, RandomTensor)) and t.shape), default=0)
+        if elements > most:
+            yield Finding("torch_work", f"torch's `{operation}` worked on {elements:,} elements outside the kernel")
+
+
+def _ran(task: Task, record: dict):
+    """What a GPU ran beside the answer's kernels and torch's own, which `operations` sees: cuBLAS and other libraries."""
+    own = {launch["kernel"] for launch in record["launches"]} if task.kernel else set()
+    foreign = [name for name in record.get("kernels") or [] if task.kernel and name not in own
+               and not re.match(r"Mem(set|cpy)|.*\bat(_cuda_detail)?::", name)]
+    if foreign:
+        yield Finding("foreign_kernel", f"on the GPU ran {foreign[0][:100]}, which comes from outside your answer")
 
 
 def _changed(task: Task, function: str, arguments: dict, after: dict):

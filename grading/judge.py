@@ -104,20 +104,7 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
         verdict.unproved = ["anything: kernels need Triton, which is not installed here (Linux, Colab, a container or WSL2 "
                             "have it)"]
         return verdict
-    findings = []
-    compiled = 0
-    for index, record in enumerate(cases):
-        arguments = task.arguments(index, seed)
-        returned, after = _load(home, record["returned"], record["after"], arguments)
-        found = diagnose.case_findings(task, index, arguments, record, returned, after)
-        if record["compiled"] and not found:
-            again = {**record, **record["compiled"], "meter": None, "operations": None}
-            returned, after = _load(home, again["returned"], again["after"], arguments)
-            found = diagnose.case_findings(task, index, arguments, again, returned, after)
-            for finding in found:
-                finding.text = f"right in the interpreter and wrong on the GPU, {finding.text}"
-            compiled += not found
-        findings += [(index, finding) for finding in found]
+    findings, compiled = _findings(task, seed, home, cases)
     missing = stopped or not result or not result["finished"] or len(cases) != len(task.cases)
     if missing and not findings:
         at = f"after {len(cases)} of {len(task.cases)} cases" if cases else "before its first case ended"
@@ -137,10 +124,28 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
     if task.success:
         verdict.proved.append(task.success)
     if task.speed:
-        _speed(task, home, result, verdict)
+        _speed(task, home, result["speed"], verdict)
     if task.kernel and not compiled:
         verdict.unproved.append("what only a compiled kernel shows (races, the GPU's own rounding)")
     return verdict
+
+
+def _findings(task: Task, seed: int, home: Path, cases: list) -> tuple[list, int]:
+    """[(case index, Finding)] of every case, and how many cases were right when compiled."""
+    findings, compiled = [], 0
+    for index, record in enumerate(cases):
+        arguments = task.arguments(index, seed)
+        returned, after = _load(home, record["returned"], record["after"], arguments)
+        found = diagnose.case_findings(task, index, arguments, record, returned, after)
+        if record["compiled"] and not found:
+            again = {**record, **record["compiled"], "meter": None}
+            returned, after = _load(home, again["returned"], again["after"], arguments)
+            found = diagnose.case_findings(task, index, arguments, again, returned, after)
+            for finding in found:
+                finding.text = f"right in the interpreter and wrong on the GPU, {finding.text}"
+            compiled += not found
+        findings += [(index, finding) for finding in found]
+    return findings, compiled
 
 
 def judge_again(task: Task, seed: int, again: Path, verdict: Verdict) -> Verdict:
@@ -162,12 +167,10 @@ def _judge_again(task: Task, seed: int, again: Path, verdict: Verdict) -> Verdic
     elif len(result["cases"]) != len(task.cases):
         finding = Finding("replay", "not every case could be run again")
     else:
-        found = []
-        for index, record in enumerate(result["cases"]):
-            arguments = task.arguments(index, seed)
-            record = {**record, "operations": None}
-            returned, after = _load(again / "results" / task.id, record["returned"], record["after"], arguments)
-            found += [(index, f) for f in diagnose.case_findings(task, index, arguments, record, returned, after)]
+        for record in result["cases"]:  # what torch does here is the replay's own work
+            record["operations"] = None
+            record["compiled"] = record["compiled"] and {**record["compiled"], "operations": None}
+        found, _ = _findings(task, seed, again / "results" / task.id, result["cases"])
         if found:
             finding = diagnose.most_telling(task, found)
             if finding.kind != "compile":
@@ -176,6 +179,10 @@ def _judge_again(task: Task, seed: int, again: Path, verdict: Verdict) -> Verdic
     if finding is None:
         verdict.proved.append("the kernels alone, taken from the answer cells, gave these results again, and compile for "
                               "sm_80 and sm_90")
+        if result["speed"]:
+            verdict.status, verdict.points, verdict.pending_points = "passed", task.points, 0
+            verdict.unproved.remove(_untimed(task))
+            _speed(task, again / "results" / task.id, {**result["speed"], "operations": None}, verdict)
         return verdict
     failed = simple(task, "failed", finding.hint(task), finding.kind)
     failed.place = finding.place
@@ -227,12 +234,19 @@ def _proved(task: Task, cases: list, compiled: int) -> list:
     return sentences
 
 
-def _speed(task: Task, home: Path, result: dict, verdict: Verdict) -> None:
-    speed, measured = task.speed, result["speed"]
-    if measured is None:
+def _untimed(task: Task) -> str:
+    speed = task.speed
+    return (f"speed, {speed.points} point{'s' * (speed.points != 1)}: at least {speed.share:.0%} of the GPU's own copy at "
+            f"{speed.shape}; needs a GPU")
+
+
+def _speed(task: Task, home: Path, measured: dict | None, verdict: Verdict) -> None:
+    """Add the points for speed to a verdict, or say why not. Without a measurement they are pending: there was no GPU,
+    or the kernels were traced at that size and are timed in the replay."""
+    speed = task.speed
+    if measured is None or not measured["error"] and "seconds" not in measured and not list(_beside(task, measured)):
         verdict.status, verdict.pending_points = "pending", speed.points
-        verdict.unproved.append(f"speed, {speed.points} point{'s' * (speed.points != 1)}: at least {speed.share:.0%} of "
-                                f"the GPU's own copy at {speed.shape}; needs a GPU")
+        verdict.unproved.append(_untimed(task))
         return
     finding = _speed_finding(task, home, measured)
     if finding is None:
@@ -246,12 +260,21 @@ def _speed(task: Task, home: Path, result: dict, verdict: Verdict) -> None:
         verdict.points, verdict.proved = 0, []
 
 
+def _beside(task: Task, measured: dict):
+    """Findings about what torch did beside the kernels in the timed call."""
+    return diagnose.operations(task, task.speed.make(), measured)
+
+
 def _speed_finding(task: Task, home: Path, measured: dict) -> Finding | None:
     speed = task.speed
     at = f"timed at {speed.shape}"
     if measured["error"]:
         error = measured["error"]
         return Finding("exception", f"{error['type']} when {at}: {error['text'][-300:]}", case=at)
+    beside = list(_beside(task, measured))
+    if beside:
+        beside[0].case = at
+        return beside[0]
     arguments = speed.make()
     for name, t in measured["sampled"].items():
         values = _array(home, t["file"], t["dtype"], t["shape"])
@@ -259,7 +282,7 @@ def _speed_finding(task: Task, home: Path, measured: dict) -> Finding | None:
         arguments[name] = Tensor(_numpy(home, t["file"]), t["dtype"], values.shape, stride)
     if any(isinstance(value, RandomTensor) for value in arguments.values()):
         raise ValueError("the timed call came back without its inputs")
-    record = {"error": None, "returned": measured["returned"], "meter": None, "operations": None}
+    record = {"error": None, "returned": measured["returned"], "meter": None, "operations": None, "launches": []}
     returned, after = _load(home, measured["returned"], measured["after"], arguments)
     found = diagnose.case_findings(task, 0, arguments, record, returned, after)
     if found:

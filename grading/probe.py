@@ -49,8 +49,9 @@ def run(task_id: str, namespace: dict, folder: Path | str = ".", expendable: boo
             os._exit(1)
         if errors == MAX_ERRORS or (record["error"] or {}).get("not_implemented"):
             break
-    if spec.get("speed") and not errors and backend.mode() == "compiled" and backend.device() == "cuda":
-        result["speed"] = _speed(spec["speed"], namespace, out)
+    if spec.get("speed") and not errors and on_gpu():
+        timed = traced if expendable else speed  # while grading, replay.py takes the time
+        result["speed"] = timed(spec["speed"], namespace[spec["speed"]["function"]], out)
     result["finished"] = True
     _write(out / "result.json", result)
 
@@ -60,6 +61,11 @@ def environment() -> dict:
     cuda = backend.device() == "cuda"
     return {"mode": backend.mode(), "device": torch.cuda.get_device_name() if cuda else "cpu",
             "torch": torch.__version__, "triton": backend.triton.__version__}
+
+
+def on_gpu() -> bool:
+    """Whether kernels are compiled and run on a GPU."""
+    return backend.device() == "cuda" and backend.mode() == "compiled"
 
 
 def _gpu_is_lost() -> bool:
@@ -90,8 +96,7 @@ def _case(case: dict, spec: dict, namespace: dict, source: Path, out: Path) -> d
         record["error"] = {"type": "NameError", "text": f"{case['function']} is not defined", "where": "",
                            "not_implemented": False}
         return record
-    again = spec.get("again")  # the replay's: kernels by themselves, in the interpreter
-    on_gpu = backend.device() == "cuda" and backend.mode() == "compiled" and not again
+    again = spec.get("again")  # the replay's: kernels by themselves
     compiling = again or spec.get("compiling")
     try:
         if spec["kernel"]:
@@ -100,18 +105,19 @@ def _case(case: dict, spec: dict, namespace: dict, source: Path, out: Path) -> d
             if compiling is not None:
                 record["compile"] = compiling.errors()
             clean = not any(t["out_of_bounds"] for t in record["meter"]["tensors"])
-            if on_gpu and clean:  # what strays would corrupt the GPU's memory and with it every later task
+            if on_gpu() and clean:  # what strays would corrupt the GPU's memory and with it every later task
                 arguments = _arguments(case, source)
-                with _poisoned():
+                with _poisoned(), _Operations() as watch, _Kernels(not again) as ran:
                     returned = function(*arguments.values())
-                torch.cuda.synchronize()
-                record["compiled"] = _export(returned, arguments, out, f"{case['id']}.gpu")
+                    torch.cuda.synchronize()
+                record["compiled"] = {**_export(returned, arguments, out, f"{case['id']}.gpu"),
+                                      "operations": watch.done, "kernels": ran.names}
         else:
             arguments = _arguments(case, source)
             watch = _Operations() if spec["watch_operations"] else None
             with _poisoned(), watch or nullcontext():
                 returned = function(*arguments.values())
-            record["operations"] = watch and watch.largest
+            record["operations"] = watch and watch.done
             record.update(_export(returned, arguments, out, case["id"]))
     except Exception as error:
         record["error"] = _told(error)
@@ -210,7 +216,7 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict, comp
         constants = {p.name: getattr(launch.args.get(p.name), "value", launch.args.get(p.name))
                      for p in launch.kernel.params if p.is_constexpr}
         constants = {name: value for name, value in constants.items() if type(value) in (bool, int, float, str)}
-        if len(launches) < MAX_RECORDS:
+        if len(launches) < MAX_RECORDS or launch.name not in {told["kernel"] for told in launches}:
             launches.append({"kernel": launch.name, "own": launch.kernel.fn.__module__ == module,
                              "grid": list(launch.grid), "constants": constants})
         for name, value in launch.args.items():
@@ -242,8 +248,8 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict, comp
         })
     told = _export(report.result, arguments, out, case["id"])
     trace.write(report.result)
-    return {**told, "launches": launches, "operations": watch.largest, "meter": {"tensors": tensors, "launches": report.launches,
-                                                   "programs": report.programs}}
+    return {**told, "launches": launches, "operations": watch.done,
+            "meter": {"tensors": tensors, "launches": report.launches, "programs": report.programs}}
 
 
 class Compiling:
@@ -345,16 +351,16 @@ class Trace:
 
     def _content(self, storage, dtype, number: int, first: bool) -> dict:
         state = {"dtype": NAMES[dtype], "nbytes": storage.nbytes(), "first": first}
-        flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().numpy()
+        flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         size = torch.empty(0, dtype=dtype).element_size()
         flat = flat[:len(flat) // size * size]
-        items = flat.reshape(-1, size)
-        if len(items) and (items == items[0]).all():
-            state["fill"] = items[0].tobytes().hex()
+        items = flat.view(-1, size)
+        if len(items) and bool((items == items[0]).all()):
+            state["fill"] = items[0].cpu().numpy().tobytes().hex()
         elif len(flat) <= self.SMALL and self.saved + len(flat) <= self.ALL:
             self.saved += len(flat)
             state["file"] = f"{self.case}.{len(self.launches)}.{number}.npy"
-            np.save(self.out / state["file"], flat, allow_pickle=False)
+            np.save(self.out / state["file"], flat.cpu().numpy(), allow_pickle=False)
         return state
 
 
@@ -366,28 +372,45 @@ def _within(address: int, tensor) -> bool:
     return tensor.data_ptr() <= address < tensor.data_ptr() + span * tensor.element_size()
 
 
-# ---------------------------------------------------------------- torch: how much one operation touched
+# ---------------------------------------------------------------- torch: what ran beside the kernels
 
 
 class _Operations(torch.utils._python_dispatch.TorchDispatchMode):
-    """Remembers the torch operation with the largest operand; views, new tensors and what a launch does do not count."""
+    """{torch operation: elements of its largest operand}; views and what a launch does do not count."""
 
     def __init__(self):
         super().__init__()
-        self.largest = {"operation": "", "elements": 0}
+        self.done = {}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         name = func._schema.name.split("::")[-1]
-        if not name.startswith(NEW) and not _is_view(func) and not _launching():
+        if not _is_view(func) and not _launching():
             flat = torch.utils._pytree.tree_leaves((args, kwargs, result))
             elements = max((t.numel() for t in flat if isinstance(t, torch.Tensor)), default=0)
-            if elements > self.largest["elements"]:
-                self.largest = {"operation": name, "elements": elements}
+            self.done[name] = max(elements, self.done.get(name, 0))
         return result
 
 
-NEW = ("empty", "new_empty", "zeros", "new_zeros", "full", "new_full", "ones", "new_ones")
+class _Kernels:
+    """Names of the kernels that the GPU ran inside the block, by torch's profiler; [] where it cannot tell."""
+
+    def __init__(self, wanted: bool):
+        self.names = []
+        gpu = torch.profiler.ProfilerActivity.CUDA
+        can = wanted and gpu in torch.profiler.supported_activities()
+        self.profile = torch.profiler.profile(activities=[gpu]) if can else None
+
+    def __enter__(self):
+        if self.profile is not None:
+            self.profile.__enter__()
+        return self
+
+    def __exit__(self, *raised):
+        if self.profile is not None:
+            self.profile.__exit__(*raised)
+            on_device = torch.autograd.DeviceType.CUDA
+            self.names = sorted({e.name for e in self.profile.events() if e.device_type == on_device})[:MAX_RECORDS]
 
 
 def _launching() -> bool:
@@ -408,11 +431,27 @@ def _is_view(func) -> bool:
 # ---------------------------------------------------------------- speed, on a GPU
 
 
-def _speed(spec: dict, namespace: dict, out: Path) -> dict:
+def traced(spec: dict, function, out: Path) -> dict:
+    """One call at the timed size: what it launched, which replay.py times, and what torch did beside it."""
+    try:
+        function(*_random_arguments(spec).values())  # compiles, and tunes
+        arguments = _random_arguments(spec)
+        trace = Trace(arguments, out, "speed")
+        with _poisoned(), backend.observe(trace.launch), _Operations() as watch:
+            returned = function(*arguments.values())
+        torch.cuda.synchronize()
+        trace.write(returned)
+        return {"error": None, "operations": watch.done}
+    except Exception as error:
+        return {"error": _told(error)}
+    finally:
+        torch.cuda.empty_cache()
+
+
+def speed(spec: dict, function, out: Path) -> dict:
     """Median seconds of the function from a graph, the copy roof of this run, and sample rows of one more call."""
     from instruments.timing import copy_roof, from_graphs
 
-    function = namespace[spec["function"]]
     try:
         arguments = _random_arguments(spec)
         seconds = from_graphs({"answer": function}, tuple(arguments.values()), spec["bytes"])["answer"].median
@@ -425,7 +464,7 @@ def _speed(spec: dict, namespace: dict, out: Path) -> dict:
                 file = f"speed.{name}.npy"
                 np.save(out / file, _storage(part), allow_pickle=False)
                 sampled[name] = {"file": file, "dtype": NAMES[value.dtype], "shape": list(part.shape)}
-        with _poisoned():
+        with _poisoned(), _Operations() as watch:
             returned = function(*arguments.values())
         torch.cuda.synchronize()
         items = list(returned) if isinstance(returned, (tuple, list)) else [returned]
@@ -438,7 +477,7 @@ def _speed(spec: dict, namespace: dict, out: Path) -> dict:
             np.save(out / told["after"][name], _storage(part), allow_pickle=False)
         del arguments, returned, items
         roof = copy_roof(1 << 30)
-        return {"error": None, "seconds": seconds, "roof": roof, "sampled": sampled, **told}
+        return {"error": None, "seconds": seconds, "roof": roof, "sampled": sampled, "operations": watch.done, **told}
     except Exception as error:
         return {"error": _told(error)}
     finally:

@@ -7,8 +7,8 @@ What the learner's process left is only a claim: which kernel was launched with 
 constants, nothing else of the cells. They have to be plain Triton, to compile for sm_80 and sm_90, and are launched, in
 the interpreter and metered, on the true inputs. New tensors start as NaN or constant; of what torch or Python put into
 them before a launch, only vectors are taken over, at most as long as the longest first dimension of the inputs. So a
-result that is right here was computed by these kernels. The record is written as probe.py writes its own, and judged by
-the same rules.
+result that is right here was computed by these kernels. On a GPU they are launched compiled too, and timed, by a clock
+that no learner code can reach. The record is written as probe.py writes its own, and judged by the same rules.
 """
 
 import ast
@@ -177,11 +177,16 @@ def _offered(dotted: str, value, kernel: str = "") -> None:
 
 
 class Player:
-    """The launches of one case as a function of its inputs, which probe.py meters like any other."""
+    """The launches of one case as a function of its inputs, which probe.py meters and times like any other.
 
-    def __init__(self, trace: dict, claims: Path, kernels, most: int):
-        self.trace, self.claims, self.kernels, self.most = trace, claims, kernels, most
+    most: elements up to which the content of a tensor that no kernel filled is taken over. poison: whether new tensors
+    are filled with what the answer's own were: needed to see what stays unwritten, and no part of the time.
+    """
+
+    def __init__(self, trace: dict, claims: Path, kernels, most: int, poison: bool = True):
+        self.trace, self.claims, self.kernels, self.most, self.poison = trace, claims, kernels, most, poison
         self.refused = ""
+        self.vectors = {}  # file: its content on the device
 
     def __call__(self, *arguments):
         import torch
@@ -196,7 +201,7 @@ class Player:
                 self.refused = f"the kernel {launch['kernel']} does not stand under @triton.jit in an answer cell"
                 return None
             values = {name: self._value(value, storages) for name, value in launch["args"].items()}
-            options = {k: v for k, v in launch["options"].items() if k in ("num_warps", "num_stages", "num_ctas")}
+            options = {k: v for k, v in launch["options"].items() if k in ("num_warps", "num_stages", "num_ctas", "maxnreg")}
             kernel[tuple(int(n) for n in launch["grid"])](**values, **options)
         items = [self._value(item, storages) for item in self.trace["returned"]]
         return tuple(items) if self.trace["tuple"] or len(items) != 1 else items[0]
@@ -223,11 +228,16 @@ class Player:
         flat = torch.empty(0, dtype=dtype, device=backend.device()).set_(storages[number])
         if "fill" in state:
             item = torch.frombuffer(bytearray.fromhex(state["fill"]), dtype=dtype)
-            if state["first"] or count <= self.most:
-                flat.copy_(item.expand(flat.numel()))
+            poison = state["first"] and (item.isnan().all() if dtype.is_floating_point else
+                                         dtype != torch.bool and item == torch.iinfo(dtype).max)
+            if (state["first"] or count <= self.most) and (self.poison or not poison):
+                flat.fill_(item.item())
         elif count <= self.most and state.get("file"):
-            stored = np.load(self.claims / Path(state["file"]).name, allow_pickle=False)
-            flat.view(torch.uint8).copy_(torch.from_numpy(stored.view(np.uint8)))
+            file = Path(state["file"]).name
+            if file not in self.vectors:
+                stored = np.load(self.claims / file, allow_pickle=False)
+                self.vectors[file] = torch.from_numpy(stored.view(np.uint8)).to(flat.device)
+            flat.view(torch.uint8).copy_(self.vectors[file])
         elif state["first"]:
             self.refused = (f"a tensor of {count:,} elements was filled by something other than a kernel before "
                             f"{state.get('kernel', 'a kernel')} got it")
@@ -275,22 +285,23 @@ def play(task_id: str, folder: Path) -> None:
     spec = json.loads((folder / "tasks" / task_id / "task.json").read_text(encoding="utf-8"))
     claims, out = folder / "claims" / task_id, folder / "results" / task_id
     out.mkdir(parents=True, exist_ok=True)
-    result = {"environment": probe.environment(), "finished": False, "cases": [], "refused": "", "compile": []}
+    result = {"environment": probe.environment(), "finished": False, "cases": [], "refused": "", "compile": [],
+              "speed": None}
     try:
         source = (claims / "kernels.py").read_text(encoding="utf-8")
         plain(source)
         kernels = _module(claims / "kernels.py")
         compiling = probe.Compiling()
         for case in spec["cases"]:
-            path = claims / f"{case['id']}.trace.json"
-            trace = json.loads(path.read_text(encoding="utf-8"))
-            trace["arguments"] = [a["name"] for a in case["arguments"]]
-            values = probe._arguments(case, folder / "tasks" / task_id)
-            most = max((v.shape[0] for v in values.values() if hasattr(v, "shape") and v.ndim), default=0)
-            player = Player(trace, claims, kernels, most)
+            player = _player(case, case["id"], probe._arguments(case, folder / "tasks" / task_id), claims, kernels)
             result["cases"].append(probe._case(case, {**spec, "again": compiling}, {
                 case["function"]: player, "__name__": kernels.__name__}, folder / "tasks" / task_id, out))
             result["refused"] = result["refused"] or player.refused
+        timed = spec["speed"]
+        if timed and probe.on_gpu() and not result["refused"] and not any(c["error"] for c in result["cases"]):
+            player = _player(timed, "speed", probe._random_arguments(timed), claims, kernels, poison=False)
+            result["speed"] = probe.speed(timed, player, out)
+            result["refused"] = player.refused
     except NotPlain as error:
         result["refused"] = str(error)
     except FileNotFoundError:
@@ -299,6 +310,13 @@ def play(task_id: str, folder: Path) -> None:
         result["refused"] = f"the recorded launches cannot be run again ({type(error).__name__}: {error})"[:500]
     result["finished"] = True
     probe._write(out / "result.json", result)
+
+
+def _player(spec: dict, name: str, arguments: dict, claims: Path, kernels, poison: bool = True) -> Player:
+    trace = json.loads((claims / f"{name}.trace.json").read_text(encoding="utf-8"))
+    trace["arguments"] = [a["name"] for a in spec["arguments"]]
+    most = max((v.shape[0] for v in arguments.values() if hasattr(v, "shape") and v.ndim), default=0)
+    return Player(trace, claims, kernels, most, poison)
 
 
 def _module(path: Path):

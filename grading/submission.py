@@ -178,7 +178,8 @@ def _verdicts(submitted, exercise, tasks: tuple, cell_seconds: float, seed: int,
                     verdicts[task.id] = simple(task, "failed", finding.hint(task), finding.kind)
                 elif why or (result and result["finished"]):
                     verdicts[task.id] = judge(task, seed, folder, why)
-            verdicts |= confirmed(left, verdicts, seed, folder, plan.notebook.cells, ROOT)
+            with _turn(left, budget):
+                verdicts |= confirmed(left, verdicts, seed, folder, plan.notebook.cells, ROOT)
         if all(task.id not in verdicts for task in left):
             trouble += 1  # nothing came of it: the machine's fault, not the learner's
             if trouble == 2:
@@ -198,9 +199,7 @@ def _run(exercise, submitted, functions: dict, left: list, without: frozenset, s
     plan = transplant(exercise, submitted, str(folder), functions, {task.id for task in left}, without)
     nbformat.write(plan.notebook, folder / "submission.ipynb")
     log = folder / "log.jsonl"
-    asked = time.monotonic()
-    with exclusive(any(task.speed for task in left)):
-        budget.end += time.monotonic() - asked  # waiting for others is not the learner's time
+    with _turn(left, budget):
         deadline = min(START_SECONDS + cell_seconds * (len(left) + 1), max(budget.end - time.monotonic(), 1))
         finished = jail.run([sys.executable, "-P", str(ROOT / "grading" / "plugin.py"), str(folder / "submission.ipynb"),
                              str(log), "--cell-seconds", str(cell_seconds),
@@ -223,6 +222,15 @@ def exclusive(timed: bool):
 
     with open(GPU_LOCK, "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # given back when the file is closed, or its process ends
+        yield
+
+
+@contextmanager
+def _turn(tasks: list, budget: Budget):
+    """Alone on the GPU where one of the tasks is timed; waiting for others is not the learner's time."""
+    asked = time.monotonic()
+    with exclusive(any(task.speed for task in tasks)):
+        budget.end += time.monotonic() - asked
         yield
 
 

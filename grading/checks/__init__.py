@@ -15,6 +15,10 @@ import numpy as np
 
 from grading.arrays import Tensor, decode, encode, rounded, tensor
 
+#: What torch may do with tensors of any size beside a kernel: make new ones.
+ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
+               "full", "full_like", "new_full", "ones", "ones_like", "new_ones")
+
 #: The seed of the notebook's own `check`; `grade` draws a secret one.
 PUBLIC_SEED = 20260
 
@@ -101,8 +105,9 @@ class Task:
     returned) -> a sentence naming the fault, or '' when right; for answers that an oracle cannot foresee.
     suspects: mistakes tried on a wrong result. kernel: a Triton kernel of the answer must store every element.
     minimum_bytes(**arguments), bytes_factor: bytes requested may be at most factor x minimum.
-    sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes. max_tile: widest
-    tile, read off the powers of two among a launch's constexprs. tile_elements(**arguments): largest operand that a torch operation may touch.
+    sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes.
+    max_tile: widest tile, read off the powers of two among a launch's constexprs. tile_elements(**arguments): largest
+    operand that a torch operation may touch. torch_operations: the aten operations that may touch more; views always may.
     speed: what a GPU adds. hints: {kind of failure: what to do}, before diagnose.py's own words. success: said with a
     pass.
     """
@@ -121,6 +126,7 @@ class Task:
     sector_factor: float | None = None
     max_tile: int | None = None
     tile_elements: Callable | None = None
+    torch_operations: tuple = ALLOCATIONS
     speed: Speed | None = None
     hints: dict = field(default_factory=dict)
     success: str = ""
