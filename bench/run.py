@@ -8,7 +8,7 @@
 The file: schema_version; device, driver, torch, triton, liger, date; copy_gbps (torch's copy, read plus written);
 matmul_tflops; launch_us (host cost of an empty Triton kernel and of torch's add); absent_peers; cases, a list of {kernel,
 shape, dtype, bytes (minimum traffic), flops, impl: {name: {graph_us, graph_us_p20, graph_us_p80, called_us, gbps, tflops, error}}};
-counters, from bench/counters.py. gbps is minimum traffic over graph_us, tflops the same of FLOPs; error is norm-relative against fp64.
+counters, from bench/counters.py; machine, from bench/machine.py. gbps is minimum traffic over graph_us, tflops the same of FLOPs; error is norm-relative against fp64.
 
 Exit status: 0; 1 where one of the course's kernels is slower than its record by more than NOISE, or wrong by more than
 the limit for its dtype (the new figures are written all the same); 2 for wrong use or without a GPU.
@@ -78,10 +78,16 @@ def measure(case, absent: set) -> dict:
             "bytes": case.traffic.bytes, "flops": case.traffic.flops, "impl": record}
 
 
-def machine() -> dict:
-    """Device, versions, date, and the roofs everything else is compared with."""
+def versions() -> dict:
+    """What the figures were measured with, and when."""
     driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True,
                             text=True)
+    return {"device": torch.cuda.get_device_name(), "driver": driver.stdout.strip(), "torch": torch.__version__,
+            "triton": triton.__version__, "date": datetime.date.today().isoformat()}
+
+
+def machine() -> dict:
+    """Device, versions, date, and the roofs everything else is compared with."""
     try:
         from importlib.metadata import version
 
@@ -92,12 +98,8 @@ def machine() -> dict:
     empty_kernel[(1, )](x, BLOCK=1)
     return {
         "schema_version": SCHEMA_VERSION,
-        "device": torch.cuda.get_device_name(),
-        "driver": driver.stdout.strip(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
+        **versions(),
         "liger": liger,
-        "date": datetime.date.today().isoformat(),
         "copy_gbps": timing.copy_roof() / 1e9,
         "matmul_tflops": {"bf16": timing.matmul_roof() / 1e12},
         "launch_us": {"triton_empty": timing.as_called(lambda x: empty_kernel[(1, )](x, BLOCK=1), (x, )) * 1e6,
@@ -119,6 +121,11 @@ def complaints(record: dict, before: dict | None) -> list:
         if recorded and figures["gbps"] < recorded["gbps"] * (1 - NOISE):
             found.append(f"{name}, {implementation}: {figures['gbps']:,.0f} GB/s, recorded {recorded['gbps']:,.0f}")
     return found
+
+
+def figures_file() -> Path:
+    """Where this machine's figures lie: bench/results/<gpu>.json."""
+    return results.RESULTS / f"{torch.cuda.get_device_name().replace('NVIDIA ', '').split()[0].lower()}.json"
 
 
 def write(path: Path, content: dict):
@@ -143,8 +150,7 @@ def main() -> int:
         print(f"--only: no case begins with {options.only!r}, expected one of: "
               + ", ".join(c.name for c in bench_cases.cases()), file=sys.stderr)
         return 2
-    gpu = torch.cuda.get_device_name().replace("NVIDIA ", "").split()[0].lower()
-    path = options.json or results.RESULTS / f"{gpu}.json"
+    path = options.json or figures_file()
     old = json.loads(path.read_text()) if path.exists() else {}
     before = {(c["kernel"], tuple(c["shape"]), c["dtype"]): c for c in old.get("cases", [])}
     content = machine()
@@ -158,7 +164,8 @@ def main() -> int:
         best = ", ".join(f"{n} {f['gbps']:,.0f} ({f['called_us']:.1f} us called)" for n, f in record["impl"].items())
         tqdm.write(f"{case.name}: {best}")
     merged = {**before, **new} if wanted else new
-    content.update(absent_peers=sorted(absent), cases=list(merged.values()), counters=old.get("counters", []))
+    content.update(absent_peers=sorted(absent), cases=list(merged.values()), counters=old.get("counters", []),
+                   machine=old.get("machine", {}))
     write(path, content)
     print(f"wrote {path}" + (f"; not installed here: {', '.join(sorted(absent))}" if absent else ""))
     for complaint in bad:

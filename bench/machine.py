@@ -1,0 +1,483 @@
+"""What the machine itself costs, told by the smallest kernels: waits, sectors, warps, programs, branches, banks.
+
+    python bench/machine.py [--out FILE] [--only PART,...]    on a GPU: measure, check, write under the key `machine`
+    python bench/machine.py --dry                             anywhere: tiny sizes, interpreted, checked; writes nothing
+
+--out: the figures' file, bench/results/<gpu>.json unless given; what else stands in it stays. --only: parts by name.
+
+The key holds device, driver, torch, triton, date, and a list of records per part. us, us_p20, us_p80 are microseconds
+of a call, replayed from CUDA graphs in turns with the others of its list; gbps counts the bytes the kernel wants.
+
+latency     one warp follows a random round trip of 128-byte stops: bytes in all; cycles and ns per load,
+            the two instructions that make its address included
+reads       `pattern`: stride or offset (`by` elements, loads of one element each), wide (stride 1, loads of 16 bytes)
+            or scattered (runs of `by` elements, each anywhere in 2**30 of them); dtype
+copy        kernels/copy.py's kernel: block, warps, registers
+stages      rows summed by a loop of tl.range(num_stages=stages): programs (one per row), warps, registers, shared
+programs    an empty kernel: programs, warps; ns_per_program
+transpose   8192 x 8192, dtype; variant: who goes along rows, and who down columns
+divergence  a loop that half of the lanes run: `together` lanes of a kind are neighbours; and Triton's own two ways
+banks       a tile of 32 x 32 words, transposed in shared memory `rounds` times; phases: how many of its
+            rows are shifted apart; passes: of a warp's read of a column, by the model
+"""
+
+import argparse
+import datetime
+import json
+import math
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from bench.run import empty_kernel, figures_file, versions, write
+from instruments import timing
+from instruments.backend import device, tl, triton
+from instruments.gpus import DTYPES
+from instruments.sectors import bank_passes
+from kernels.copy import copy_kernel
+
+try:  # Triton's lower language, which lets a program lay out its shared memory itself
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+except ImportError:
+    gluon = None
+
+BUDGET = 0.1  # seconds of GPU time for each list of calls that take turns
+LINE = 128  # bytes
+
+
+def timed(functions: dict, args: tuple, nbytes: int) -> dict:
+    """{name: {'us', 'us_p20', 'us_p80'}}; without a GPU the functions only run, and took NaN."""
+    if device() == "cpu":
+        for function in functions.values():
+            function(*args)
+        return {name: {"us": math.nan} for name in functions}
+    timings = timing.from_graphs(functions, args, nbytes, BUDGET * len(functions))
+    torch.cuda.empty_cache()
+    return {name: {"us": t.median * 1e6, "us_p20": t.p20 * 1e6, "us_p80": t.p80 * 1e6} for name, t in timings.items()}
+
+
+def check(result: torch.Tensor, expected: torch.Tensor, what):
+    """Raise AssertionError unless they are equal but for rounding."""
+    torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-2, msg=lambda text: f"{what}: {text}")
+
+
+def rate(nbytes: int, times: dict) -> dict:
+    """GB/s of a call that wants `nbytes`."""
+    return {"gbps": nbytes / times["us"] / 1e3}
+
+
+def resources(kernel) -> dict:
+    """Registers per thread and bytes of shared memory of what a launch returned; nothing from the interpreter."""
+    return {"registers": kernel.n_regs, "shared": kernel.metadata.shared} if hasattr(kernel, "n_regs") else {}
+
+
+@triton.jit
+def cycle_counter():
+    return tl.inline_asm_elementwise("mov.u64 $0, %clock64;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
+
+
+@triton.jit
+def nanosecond_counter():
+    return tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
+
+
+@triton.jit
+def chase_kernel(circle_ptr, at_ptr, took_ptr, warm_up, steps, COUNTERS: tl.constexpr):
+    at = tl.load(at_ptr)
+    for _ in range(warm_up):
+        at = tl.load(circle_ptr + at)
+    if COUNTERS:
+        cycles, ns = cycle_counter(), nanosecond_counter()
+    for _ in range(steps):
+        at = tl.load(circle_ptr + at)  # its address comes from the last load's result: no two overlap
+    tl.store(at_ptr, at)  # the next launch goes on from here, or it would find in L2 what this one fetched
+    if COUNTERS:
+        tl.store(took_ptr, cycle_counter() - cycles)
+        tl.store(took_ptr + 1, nanosecond_counter() - ns)
+
+
+def round_trip(nbytes: int) -> torch.Tensor:
+    """All lines of `nbytes` in one random circle: the first word of each says where the next begins, in words."""
+    stops = torch.randperm(nbytes // LINE, device=device()) * (LINE // 4)
+    circle = torch.zeros(nbytes // 4, dtype=torch.int32, device=device())
+    circle[stops] = stops.roll(-1).to(torch.int32)
+    return circle
+
+
+def latency(small: bool) -> list:
+    found = []
+    sizes = [1 << 10] if small else sorted({*(1 << k for k in range(14, 31)), *(3 << k for k in range(13, 29))})
+    for nbytes in sizes:
+        circle = round_trip(nbytes)
+        at, took = (torch.zeros(n, dtype=kind, device=device()) for n, kind in ((1, torch.int32), (2, torch.int64)))
+
+        def chase(warm_up, steps):
+            chase_kernel[(1, )](circle, at, took, warm_up, steps, COUNTERS=not small, num_warps=1)
+            return took.tolist()
+
+        stops = nbytes // LINE
+        chase(0, min(stops, 1 << 18))  # round, or so far that caches and address tables are warm
+        assert stops > 1 << 18 or at.item() == 0, f"{nbytes} bytes: {stops} steps do not lead round"
+        if small:
+            continue
+        runs = torch.tensor([chase(min(stops, 1 << 12), 1 << 15) for _ in range(5)], dtype=torch.float64)
+        cycles, ns = (runs.median(dim=0).values / (1 << 15)).tolist()
+        found.append({"bytes": nbytes, "cycles": cycles, "ns": ns})
+    return found
+
+
+def _strided(x_ptr, y_ptr, stride, offset, BLOCK: tl.constexpr):
+    lane = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offset + lane * stride)
+    tl.store(y_ptr + tl.program_id(0), tl.sum(x.to(tl.float32)))
+
+
+wide_kernel = triton.jit(_strided)  # compiled for a stride of 1, which allows wide loads
+strided_kernel = triton.jit(do_not_specialize=["stride", "offset"])(_strided)  # one binary for all
+
+
+@triton.jit
+def scattered_kernel(x_ptr, y_ptr, RUN: tl.constexpr, RUNS: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
+    lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    at = lane // RUN
+    for _ in tl.static_range(3):  # a permutation of 0 ... RUNS - 1: no list of places is read
+        at = (at * 747796405) & (RUNS - 1)
+        at = at ^ (at >> SHIFT)
+    x = tl.load(x_ptr + at.to(tl.int64) * RUN + lane % RUN)
+    tl.store(y_ptr + tl.program_id(0), tl.sum(x.to(tl.float32)))
+
+
+def scattered_places(count: int, run: int, runs: int, shift: int) -> torch.Tensor:
+    """Where scattered_kernel's lanes read."""
+    lane = torch.arange(count, device=device())
+    at = lane // run
+    for _ in range(3):
+        at = (at * 747796405) & (runs - 1)
+        at = at ^ (at >> shift)
+    return at * run + lane % run
+
+
+def reads(small: bool) -> list:
+    count, block, everything = (256, 128, 1 << 12) if small else (1 << 25, 2048, 1 << 30)
+    programs, found = count // block, []
+
+    def summed(kernel, *numbers):
+
+        def run(x):
+            y = torch.empty(programs, dtype=torch.float32, device=x.device)
+            kernel[(programs, )](x, y, *numbers, BLOCK=block, num_warps=4)
+            return y
+
+        return run
+
+    def strided(pattern, by):
+        stride, offset = (by, 0) if pattern == "stride" else (1, by if pattern == "offset" else 0)
+        return summed(wide_kernel if pattern == "wide" else strided_kernel, stride, offset), slice(
+            offset, offset + stride * count, stride)
+
+    def scattered(run):
+        runs = everything // run
+        shift = (runs.bit_length() - 1) // 2
+        return summed(scattered_kernel, run, runs, shift), scattered_places(count, run, runs, shift)
+
+    lists = ([("wide", 1), *(("stride", s) for s in (1, 2, 4, 8, 16, 32))],
+             [("wide", 1), *(("offset", o) for o in (0, 1, 2, 4, 8, 16, 31, 32))],
+             [("scattered", run) for run in (1, 2, 4, 8, 16, 32, 64, 4096)])
+    for dtype in ("bf16", "fp32"):
+        for names, size in zip(lists, (32 * count, count + 32, everything)):
+            x = torch.empty(size, dtype=DTYPES[dtype], device=device()).normal_()
+            functions = {}
+            for pattern, by in names if not small else names[:6]:
+                function, places = scattered(by) if pattern == "scattered" else strided(pattern, by)
+                check(function(x), x[places].view(programs, block).float().sum(1), (dtype, pattern, by))
+                functions[pattern, by] = function
+            nbytes = count * x.element_size()
+            for (pattern, by), times in timed(functions, (x, ), nbytes).items():
+                found.append({"pattern": pattern, "by": by, "dtype": dtype, **times, **rate(nbytes, times)})
+            del x
+    return found
+
+
+def copies(small: bool) -> list:
+    x = torch.empty(1 << 13 if small else 1 << 27, dtype=torch.bfloat16, device=device()).normal_()
+    functions, kernels = {}, {}
+
+    def copied(block, warps):
+
+        def run(x):
+            y = torch.empty_like(x)
+            grid = (triton.cdiv(x.numel(), block), )
+            kernels[block, warps] = copy_kernel[grid](x, y, x.numel(), block, num_warps=warps)
+            return y
+
+        return run
+
+    for block in (1024, ) if small else (256, 1024, 4096, 16384):
+        for warps in (1, 2, 4, 8, 16, 32):
+            if 32 * warps <= block <= 32 * warps * 128:  # from one element per thread to what registers hold
+                functions[block, warps] = copied(block, warps)
+                assert torch.equal(functions[block, warps](x), x), (block, warps)
+    nbytes = 2 * x.numel() * x.element_size()
+    return [{"block": block, "warps": warps, **resources(kernels[block, warps]), **times, **rate(nbytes, times)}
+            for (block, warps), times in timed(functions, (x, ), nbytes).items()]
+
+
+@triton.jit
+def staged_kernel(x_ptr, y_ptr, cols, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in tl.range(0, cols, BLOCK, num_stages=STAGES):
+        col = start + tl.arange(0, BLOCK)
+        total += tl.load(x_ptr + row * cols + col, mask=col < cols, other=0.0).to(tl.float32)
+    tl.store(y_ptr + row, tl.sum(total))
+
+
+def stages(small: bool) -> list:
+    """A full GPU, where other programs fill the wait, and one program per SM, where none does."""
+    sms = 2 if small else torch.cuda.get_device_properties(0).multi_processor_count
+    found = []
+    for rows, cols, all_warps in ((4, 1 << 12, (4, )), (sms, 1 << 12, (4, ))) if small else (
+            (8192, 1 << 16, (4, )), (sms, 1 << 21, (4, 8, 16, 32))):
+        x = torch.empty(rows, cols, dtype=torch.bfloat16, device=device()).normal_()
+        functions, kernels, expected = {}, {}, x.sum(1, dtype=torch.float32)
+
+        def staged(warps, count):
+
+            def run(x):
+                y = torch.empty(rows, dtype=torch.float32, device=x.device)
+                kernels[warps, count] = staged_kernel[(rows, )](x, y, cols, BLOCK=2048, STAGES=count, num_warps=warps)
+                return y
+
+            return run
+
+        for warps in all_warps:
+            for count in (1, 2, 3, 4, 5):
+                functions[warps, count] = staged(warps, count)
+                check(functions[warps, count](x), expected, ("stages", rows, warps, count))
+        nbytes = x.numel() * x.element_size()
+        found += [{"programs": rows, "warps": warps, "stages": count, **resources(kernels[warps, count]), **times,
+                   **rate(nbytes, times)}
+                  for (warps, count), times in timed(functions, (x, ), nbytes).items()]
+    return found
+
+
+def programs(small: bool) -> list:
+    x = torch.zeros(16, device=device())
+    launches = {}
+    for warps in (1, 4, 8):
+        for grid in (1, 4) if small else (1, 1 << 10, 1 << 15, 1 << 20):
+            launches[grid, warps] = lambda x, g=grid, w=warps: empty_kernel[(g, )](x, BLOCK=1, num_warps=w)
+    per_replay = 32  # launches: so many copies of nothing
+    nbytes = 0 if small else timing.FRESH * torch.cuda.get_device_properties(0).L2_cache_size // per_replay
+    return [{"programs": grid, "warps": warps, **times, "ns_per_program": times["us"] * 1e3 / grid}
+            for (grid, warps), times in timed(launches, (x, ), nbytes).items()]
+
+
+@triton.jit
+def transpose_line_kernel(x_ptr, y_ptr, n, DOWN: tl.constexpr, BLOCK: tl.constexpr):
+    line = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    along, down = line * n + at, at.to(tl.int64) * n + line
+    if DOWN:  # reads down a column, writes along a row
+        tl.store(y_ptr + along, tl.load(x_ptr + down, mask=at < n), mask=at < n)
+    else:
+        tl.store(y_ptr + down, tl.load(x_ptr + along, mask=at < n), mask=at < n)
+
+
+@triton.jit
+def transpose_tile_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    col = tl.program_id(1).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mask = (row < n)[:, None] & (col < n)[None, :]
+    x = tl.load(x_ptr + row[:, None] * n + col[None, :], mask=mask)  # [BLOCK, BLOCK]
+    tl.store(y_ptr + col[:, None] * n + row[None, :], tl.trans(x), mask=tl.trans(mask))
+
+
+def transposes(small: bool) -> list:
+    n, found = 40 if small else 8192, []
+
+    def line(down):
+
+        def run(x):
+            y = torch.empty_like(x)
+            transpose_line_kernel[(n, triton.cdiv(n, 1024))](x, y, n, DOWN=down, BLOCK=1024, num_warps=4)
+            return y
+
+        return run
+
+    def tiled(x, block=64):
+        y = torch.empty_like(x)
+        transpose_tile_kernel[(triton.cdiv(n, block), triton.cdiv(n, block))](x, y, n, BLOCK=block, num_warps=4)
+        return y
+
+    functions = {"reads along rows, writes down columns": line(False),
+                 "reads down columns, writes along rows": line(True),
+                 "tiles of 64 x 64": tiled, "torch": lambda x: x.t().contiguous()}
+    for dtype in ("bf16", "fp32"):
+        x = torch.empty(n, n, dtype=DTYPES[dtype], device=device()).normal_()
+        for name, function in functions.items():
+            assert torch.equal(function(x), x.t()), name
+        nbytes = 2 * x.numel() * x.element_size()
+        found += [{"variant": name, "shape": [n, n], "dtype": dtype, **times, **rate(nbytes, times)}
+                  for name, times in timed(functions, (x, ), nbytes).items()]
+    return found
+
+
+SPIN = """{
+    .reg .pred done;
+    .reg .s32 left;
+    mov.f32 $0, $1;
+    mov.s32 left, $2;
+    again:
+    setp.le.s32 done, left, 0;
+    @done bra finished;
+    fma.rn.f32 $0, $0, 0f3F000000, 0f3F800000;
+    sub.s32 left, left, 1;
+    bra again;
+    finished:
+}"""  # so many times x / 2 + 1, each lane as often as it was told
+
+
+@triton.jit
+def spin_kernel(x_ptr, y_ptr, rounds, together, SPIN: tl.constexpr, BLOCK: tl.constexpr):
+    lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # as many as threads: one each
+    mine = tl.where((lane // together) % 2 == 0, rounds, 0)
+    x = tl.load(x_ptr + lane)
+    x = tl.inline_asm_elementwise(SPIN, "=&f,f,r", [x, mine], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(y_ptr + lane, x)
+
+
+@triton.jit
+def choose_kernel(x_ptr, y_ptr, rounds, PER_LANE: tl.constexpr, BLOCK: tl.constexpr):
+    lane = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + lane)
+    if PER_LANE:
+        deep = x
+        for _ in range(rounds):
+            deep = deep * 0.5 + 1
+        x = tl.where(lane % 2 == 0, deep, x)
+    else:
+        if tl.program_id(0) % 2 == 0:
+            for _ in range(rounds):
+                x = x * 0.5 + 1
+    tl.store(y_ptr + lane, x)
+
+
+def divergence(small: bool) -> list:
+    size, block, rounds = (512, 128, 4) if small else (1 << 24, 128, 512)
+    x = torch.empty(size, dtype=torch.float32, device=device()).normal_()
+    lane = torch.arange(size, device=device())
+    deep = x
+    for _ in range(rounds):
+        deep = deep * 0.5 + 1
+
+    def spun(rounds, together):
+
+        def run(x):
+            y = torch.empty_like(x)
+            spin_kernel[(size // block, )](x, y, rounds, together, SPIN=SPIN, BLOCK=block, num_warps=block // 32)
+            return y
+
+        return run
+
+    def chosen(per_lane):
+
+        def run(x):
+            y = torch.empty_like(x)
+            choose_kernel[(size // block, )](x, y, rounds, PER_LANE=per_lane, BLOCK=block, num_warps=block // 32)
+            return y
+
+        return run
+
+    cases = {("tl.where", 1): (chosen(True), lane % 2 == 0), ("if", block): (chosen(False), lane // block % 2 == 0)}
+    if not small:  # no interpreter runs PTX
+        cases |= {("half the lanes", n): (spun(rounds, n), lane // n % 2 == 0) for n in (1, 2, 4, 8, 16, 32, 64, 128)}
+        cases |= {("every lane", size): (spun(rounds, size), lane >= 0), ("no lane", size): (spun(0, size), lane < 0)}
+    for name, (function, takes) in cases.items():
+        check(function(x), torch.where(takes, deep, x), name)
+    times = timed({name: function for name, (function, _) in cases.items()}, (x, ), 2 * x.numel() * x.element_size())
+    return [{"variant": variant, "together": together, "rounds": rounds, **t}
+            for (variant, together), t in times.items()]
+
+
+if gluon:
+
+    @gluon.jit
+    def shared_transpose_kernel(x_ptr, y_ptr, rounds, PHASES: gl.constexpr):
+        lanes: gl.constexpr = gl.BlockedLayout([1, 1], [1, 32], [4, 1], [1, 0])  # a warp holds a row, a lane a word
+        row = gl.arange(0, 32, layout=gl.SliceLayout(1, lanes))
+        col = gl.arange(0, 32, layout=gl.SliceLayout(0, lanes))
+        at = gl.program_id(0) * 1024 + row[:, None] * 32 + col[None, :]
+        x = gl.load(x_ptr + at)
+        shared = gl.allocate_shared_memory(gl.float32, [32, 32], gl.SwizzledSharedLayout(1, 1, PHASES, [1, 0]))
+        for _ in range(rounds):
+            shared.store(x)
+            x = shared.permute((1, 0)).load(lanes)  # a warp reads a column
+        gl.store(y_ptr + at, x)
+
+
+def banks(small: bool) -> list:
+    if small or not gluon:
+        return []
+    rounds, x = 129, torch.empty(1 << 13, 32, 32, device=device()).normal_()
+
+    def transposed(phases):
+
+        def run(x):
+            y = torch.empty_like(x)
+            shared_transpose_kernel[(len(x), )](x, y, rounds, phases, num_warps=4)
+            return y
+
+        return run
+
+    functions = {phases: transposed(phases) for phases in (1, 2, 4, 8, 16, 32)}
+    for phases, function in functions.items():
+        assert torch.equal(function(x), x.transpose(1, 2)), phases
+    times = timed(functions, (x, ), 2 * x.numel() * x.element_size())
+    row = np.arange(32)
+    return [{"phases": phases, "passes": bank_passes((row * 32 + row % phases) * 4), "programs": len(x),
+             "rounds": rounds, **t} for phases, t in times.items()]
+
+
+PARTS = {"latency": latency, "reads": reads, "copy": copies, "stages": stages, "programs": programs,
+         "transpose": transposes, "divergence": divergence, "banks": banks}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="the figures' file")
+    parser.add_argument("--only", default="", help="parts, separated by commas: " + ", ".join(PARTS))
+    parser.add_argument("--dry", action="store_true", help="tiny sizes, on any machine; nothing is written")
+    options = parser.parse_args()
+    wanted = [n.strip() for n in options.only.split(",") if n.strip()] or list(PARTS)
+    if strange := [n for n in wanted if n not in PARTS]:
+        parser.error(f"--only: no part {strange[0]!r}, expected some of {', '.join(PARTS)}")
+    if not options.dry and not torch.cuda.is_available():
+        print("bench/machine.py: this machine has no GPU to time on; --dry tries the kernels", file=sys.stderr)
+        return 2
+    torch.manual_seed(0)
+    found = {}
+    for part in tqdm(wanted, desc="machine", unit="part"):
+        found[part] = PARTS[part](options.dry)
+        for record in found[part]:
+            tqdm.write(f"{part}: " + ", ".join(f"{k} {v:,.4g}" if isinstance(v, float) else f"{k} {v}"
+                                               for k, v in record.items()))
+    if options.dry:
+        return 0
+    path = options.out or figures_file()
+    content = json.loads(path.read_text()) if path.exists() else {}
+    content["machine"] = {**content.get("machine", {}), **versions(), **found}
+    write(path, content)
+    print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
