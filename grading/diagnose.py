@@ -15,7 +15,7 @@ from kernels.tolerances import limit
 
 #: kinds, the most telling first
 KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds", "unwritten", "exception", "compile",
-         "count", "type", "dtype", "shape", "suspect", "overflow", "nan", "divisor", "sixteen_bit", "rounded_output",
+         "tf32", "count", "type", "dtype", "shape", "suspect", "overflow", "nan", "divisor", "sixteen_bit", "rounded_output",
          "row_scale", "tail", "some_rows", "wrong", "not_by_kernel", "torch_work", "not_read", "input_changed", "verdict",
          "tile_too_wide", "whole_tensor", "bytes", "sectors", "replay", "slow")
 
@@ -27,6 +27,7 @@ ADVICE = {
     "unwritten": "Every element of a result has to be stored by the kernel.",
     "compile": "The interpreter is more lenient than the compiler: inside a kernel only triton.language and constexpr globals "
                "can be used.",
+    "tf32": "tl.dot rounds fp32 to TF32 on a GPU unless it is asked not to: tl.dot(..., input_precision='ieee').",
     "replay": "The results have to come from the kernels that stand under @triton.jit in the answer cells, launched on the "
               "task's own inputs; what torch or Python computes beside them does not count.",
     "count": "Return exactly what the task lists, in that order.",
@@ -205,6 +206,10 @@ def _error(record: dict, function: str):
 
 def _compiled(record: dict):
     for error in (record.get("compile") or [])[:1]:
+        if error.get("tf32"):
+            yield Finding("tf32", f"compiled for sm_{error['arch']}, the kernel {error['kernel']} multiplies fp32 in TF32, "
+                          "with 10 bits of mantissa")
+            continue
         yield Finding("compile", f"the kernel {error['kernel']} does not compile for sm_{error['arch']}: {error['text']}")
 
 

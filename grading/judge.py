@@ -173,7 +173,7 @@ def _judge_again(task: Task, seed: int, again: Path, verdict: Verdict) -> Verdic
         found, _ = _findings(task, seed, again / "results" / task.id, result["cases"])
         if found:
             finding = diagnose.most_telling(task, found)
-            if finding.kind != "compile":
+            if finding.kind not in ("compile", "tf32"):
                 finding = Finding("replay", f"run again without the code around them, the kernels fail: {finding.text}",
                                   case=finding.case)
     if finding is None:

@@ -39,7 +39,7 @@ def run(task_id: str, namespace: dict, folder: Path | str = ".", expendable: boo
     result = {"environment": environment(), "finished": False, "cases": [], "speed": None}
     errors = 0
     if not expendable and spec["kernel"]:
-        spec["compiling"] = Compiling()  # while grading, replay.py does it
+        spec["compiling"] = Compiling(spec["ieee"])  # while grading, replay.py does it
     for case in spec["cases"]:
         record = _case(case, spec, namespace, folder / "tasks" / task_id, out)
         result["cases"].append(record)
@@ -253,27 +253,39 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict, comp
 
 
 class Compiling:
-    """Compiles the first launch of each kernel for real GPUs, which needs none."""
+    """Compiles the first launch of each kernel for real GPUs, which needs none.
+
+    ieee: also its first launch on nothing but fp32, which must not multiply in TF32: the interpreter never does.
+    """
 
     ARCHITECTURES = (80, 90)
 
-    def __init__(self):
-        self.waiting, self.known, self.failed = [], set(), []
+    def __init__(self, ieee: bool = False):
+        self.ieee, self.waiting, self.known, self.failed = ieee, [], set(), []
 
     def launch(self, launch) -> None:
-        if launch.kernel.fn not in self.known:
-            self.known.add(launch.kernel.fn)
+        key = (launch.kernel.fn, self._all_fp32(launch))
+        if key not in self.known:
+            self.known.add(key)
             self.waiting.append(launch)
 
+    def _all_fp32(self, launch) -> bool:
+        tensors = [getattr(value, "base", value) for value in launch.args.values()]
+        return self.ieee and all(t.dtype == torch.float32 for t in tensors
+                                 if isinstance(t, torch.Tensor) and t.is_floating_point())
+
     def errors(self) -> list:
-        """What did not compile so far: kernel, architecture, text."""
+        """What did not compile so far: kernel, architecture, text; or, compiled, rounds to TF32."""
         from instruments.compiled import compile_launch
 
         waiting, self.waiting = self.waiting, []
         for launch in waiting:
             for arch in self.ARCHITECTURES:
                 try:
-                    compile_launch(launch, arch)
+                    ptx = compile_launch(launch, arch).ptx
+                    if self._all_fp32(launch) and ".tf32" in ptx:
+                        self.failed.append({"kernel": launch.name, "arch": arch, "text": "", "tf32": True})
+                        break
                 except Exception as error:
                     if not type(error).__module__.startswith("triton"):
                         continue  # not about the kernel: a tool that is missing, say

@@ -108,6 +108,7 @@ class Task:
     sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes.
     max_tile: widest tile, read off the powers of two among a launch's constexprs. tile_elements(**arguments): largest
     operand that a torch operation may touch. torch_operations: the aten operations that may touch more; views always may.
+    ieee: on fp32 alone, no kernel may multiply in TF32 when it is compiled.
     speed: what a GPU adds. hints: {kind of failure: what to do}, before diagnose.py's own words. success: said with a
     pass.
     """
@@ -127,6 +128,7 @@ class Task:
     max_tile: int | None = None
     tile_elements: Callable | None = None
     torch_operations: tuple = ALLOCATIONS
+    ieee: bool = False
     speed: Speed | None = None
     hints: dict = field(default_factory=dict)
     success: str = ""
