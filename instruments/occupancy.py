@@ -1,7 +1,13 @@
 """Occupancy: how many programs of a compiled kernel one SM holds at once, and which resource says so.
 
-Limits by architecture are those of the table "Technical Specifications per Compute Capability" in NVIDIA's CUDA C++
-Programming Guide (version 13); registers are handed out to a warp 256 at a time, out of the quarter of the SM it runs in.
+The limits are those of CUDA 13: the CUDA C++ Programming Guide's table "Technical Specifications per Compute Capability"
+(programs, warps, registers, shared memory), the tuning guides of Turing, Ampere, Ada, Hopper and Blackwell (1 KiB of
+shared memory reserved per program from sm_80 on), and cuda_occupancy.h, the source of NVIDIA's own calculator (what
+registers and shared memory are rounded to, the quarters); Triton's wheel carries that file, and a test compares. On
+sm_120 the guide and the calculator say 24 programs, the Blackwell tuning guide 32.
+
+Left out: the driver is taken to give shared memory as much of its store as programs ask for, the rest being L1; and
+barriers, which limit kernels that use more than two per program on sm_90 and later.
 """
 
 from dataclasses import dataclass
@@ -12,11 +18,19 @@ REGISTERS = 65_536  # of 32 bits, per SM, on all of these
 QUARTERS = 4  # of an SM, each with its own scheduler and its own registers
 REGISTER_STEP = 256  # a warp's registers are a multiple of this
 MOST_REGISTERS = 255  # per thread
-RESERVED = 1024  # bytes of shared memory that the system keeps per program, from sm_80 on
-SHARED_STEP = 128  # shared memory is handed out in these
 
 #: arch -> (warps, programs) that an SM holds at most
-RESIDENT = {75: (32, 16), 80: (64, 32), 89: (48, 24), 90: (64, 32), 100: (64, 32)}
+RESIDENT = {75: (32, 16), 80: (64, 32), 86: (48, 16), 89: (48, 24), 90: (64, 32), 100: (64, 32), 120: (48, 24)}
+
+
+def reserved(arch: int) -> int:
+    """Bytes of shared memory that the system keeps per program."""
+    return 1024 if arch >= 80 else 0
+
+
+def shared_step(arch: int) -> int:
+    """Shared memory is handed out in these."""
+    return 128 if arch >= 80 else 256
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,8 @@ def occupancy(registers: int, shared: int, num_warps: int, gpu: GPU = GPUS["H200
     most, programs = RESIDENT[gpu.arch]
     per_warp = -(-registers * 32 // REGISTER_STEP) * REGISTER_STEP
     by_registers = REGISTERS // QUARTERS // per_warp * QUARTERS // num_warps
-    taken = -(-shared // SHARED_STEP) * SHARED_STEP + (RESERVED if gpu.arch >= 80 else 0)
+    step = shared_step(gpu.arch)
+    taken = -(-(shared + reserved(gpu.arch)) // step) * step
     limits = {"registers": by_registers, "shared memory": gpu.shared_per_sm // taken if taken else programs,
               "warps": most // num_warps, "programs": programs}
     held = min(limits.values())

@@ -1,8 +1,9 @@
 """The occupancy panel: how many warps an SM holds, which resource says so, and how each of the three would change it."""
 
 from instruments.gpus import GPUS
-from instruments.occupancy import MOST_REGISTERS, RESERVED
+from instruments.occupancy import MOST_REGISTERS
 from instruments.occupancy import occupancy as of
+from instruments.occupancy import reserved
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Panel, canvas, menu, whole
 
 WARPS = (1, 2, 4, 8, 16, 32)
@@ -36,7 +37,7 @@ def occupancy(registers: int = 64, shared: int = 0, warps: int = 4, gpu: str = "
     def draw(registers, shared, warps, gpu):
         device = GPUS[gpu]
         found = of(registers, shared * 1024, warps, device)
-        most = device.shared_per_sm - (RESERVED if device.arch >= 80 else 0)
+        most = device.shared_per_sm - reserved(device.arch)
         sweeps = {
             names[0]: (range(16, MOST_REGISTERS + 1), registers, lambda r: of(r, shared * 1024, warps, device)),
             names[1]: (range(0, most // 1024 + 2), shared, lambda s: of(registers, s * 1024, warps, device)),

@@ -1,13 +1,12 @@
 """The tile panel: what a matmul's tile asks of L2, and what it takes of a multiprocessor's shared memory and registers."""
 
 from instruments.gpus import DTYPES, GPUS
+from instruments.occupancy import MOST_REGISTERS, REGISTERS, reserved
 from kernels.matmul import matmul_traffic
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, RED, Panel, Powers, canvas, menu, whole
 from widgets.words import number, size
 
 N = 8192  # of the product that the traffic is counted for: N x N x N
-RESERVED = 1024  # bytes of shared memory that each program takes for the system, from sm_80 on (CUDA programming guide)
-FILE, PER_THREAD = 65536, 255  # registers of a multiprocessor, and the most that one thread may have
 
 
 def buffers(stages: int, arch: int) -> int:
@@ -73,8 +72,7 @@ def tile_intensity(block_m: int = 128, block_n: int = 128, block_k: int = 64, st
         here.set_data([side], [intensity])
         here_text.set_position((side * 1.12, intensity / 1.1) if side < 300 else (side / 4, intensity / 1.6))
         here_text.set_text(number(intensity, digits=3))
-        reserved = RESERVED if device.arch >= 80 else 0
-        limits = (device.shared_per_sm - reserved, FILE, PER_THREAD)
+        limits = (device.shared_per_sm - reserved(device.arch), REGISTERS, MOST_REGISTERS)
         own_memory = device.arch == 100  # tensor memory: as many 32-bit words as there are registers, for sums only
         names = ("shared memory", "tensor memory, sums" if own_memory else "all registers, sums", "registers per thread, sums")
         for bar, text, name, used, limit, unit_name in zip(bars, texts, names, (shared, block_m * block_n,
@@ -88,14 +86,14 @@ def tile_intensity(block_m: int = 128, block_n: int = 128, block_k: int = 64, st
                 f"A product of {N:,} cubed asks L2 for {size(asked.bytes)}; DRAM need move only {size(least.bytes)}. ")
         count = buffers(stages, device.arch)
         said += (f"{count} buffer{'s' * (count != 1)} take {shared:,} B of shared memory")
-        at_once = min(device.shared_per_sm // (shared + reserved), FILE // (block_m * block_n))
+        at_once = min(device.shared_per_sm // (shared + reserved(device.arch)), REGISTERS // (block_m * block_n))
         if shared > limits[0]:
             said += f", more than the {limits[0]:,} B that one program may have: it does not run."
         elif own_memory:
-            fits = block_m * block_n <= FILE
+            fits = block_m * block_n <= REGISTERS
             said += f"; the sums lie in tensor memory{'' if fits else ', which is too small for them'}."
-        elif sums > PER_THREAD:
-            said += f"; {number(sums)} sums per thread are more than its {PER_THREAD} registers: they spill."
+        elif sums > MOST_REGISTERS:
+            said += f"; {number(sums)} sums per thread are more than its {MOST_REGISTERS} registers: they spill."
         else:
             said += (f", the sums {number(sums)} registers of each of {threads} threads: at most {at_once} "
                      f"program{'s' * (at_once != 1)} at once on a multiprocessor.")

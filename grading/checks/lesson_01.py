@@ -321,7 +321,7 @@ BOUND = Task(
         Case("a large square GEMM, H200", _on(H200, 4000, 9000, lambda n: _gemm(n, n, n))),
         Case("a GEMM of 16 rows, H200", _on(H200, 8000, 16000, lambda n: _gemm(16, n, n))),
         Case("160 FLOPs per element, elementwise, H200", _on(H200, 10**8, 10**9, lambda n: (4 * n, 160 * n, 1, False))),
-        Case("six eager operations on a matrix, H200", _on(H200, 10**6, 2 * 10**6, lambda n: (14 * n, 7 * n, 6, False))),
+        Case("six eager operations on a matrix, H200", _on(H200, 10**6, 1_600_000, lambda n: (14 * n, 7 * n, 6, False))),
         Case("a GEMM of 64 rows, T4", _on(T4, 4000, 9000, lambda n: _gemm(64, n, n))),
         Case("40 FLOPs per element, elementwise, T4", _on(T4, 10**7, 10**8, lambda n: (4 * n, 40 * n, 1, False))),
         Case("160 FLOPs per element, elementwise, T4", _on(T4, 10**7, 10**8, lambda n: (4 * n, 160 * n, 1, False))),

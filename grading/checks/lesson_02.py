@@ -59,7 +59,7 @@ COUNT = Task(
     id="02.1", title="Count sectors and programs", points=4, functions=("sectors", "programs_per_sm"),
     oracle={"sectors": sectors, "programs_per_sm": programs_per_sm},
     cases=(
-        Case("bf16, stride 2 or 8", _request(2, (2, 8))), Case("bf16, neighbours, aligned", _request(2, (1, ))),
+        Case("bf16, stride 8", _request(2, (8, ))), Case("bf16, neighbours, aligned", _request(2, (1, ))),
         Case("fp32, some stride", _request(4, (2, 3, 5, 7))), Case("bf16, some stride", _request(2, (3, 5, 6, 7))),
         Case("a stride larger than a sector", _request(2, (100, 1000, 4096))),
         Case("bf16, not aligned", _request(2, (1, 2), first=None)),
@@ -92,7 +92,10 @@ COUNT = Task(
                       lambda r, s, w: _resident(r, s, w, reserved=0), "Each program takes 1,024 bytes more than it asks for."),
         _held_suspect("the quarters were left out",
                       lambda r, s, w: min(65_536 // (-(-r * 32 // 256) * 256) // w, 233_472 // (s + 1024), 64 // w, 32),
-                      "A warp takes its registers from one quarter: count 16,384 // per_warp warps there, four times."),
+                      "A warp takes all its registers from one quarter: how many warps fit into a quarter, and so into four?"),
+        _held_suspect("the registers of a thread were taken for those of a warp",
+                      lambda r, s, w: min(4 * (16_384 // (-(-r // 256) * 256)) // w, 233_472 // (s + 1024), 64 // w, 32),
+                      "A warp has 32 threads: it takes 32 times `registers`, rounded up."),
         _held_suspect("a warp's registers were not rounded up, or not taken from its quarter",
                       lambda r, s, w: min(65_536 // (r * 32 * w), 233_472 // (s + 1024), 64 // w, 32),
                       "A warp gets registers in multiples of 256, from the 16,384 of its quarter of the SM."),
@@ -181,13 +184,16 @@ TRANSPOSE = Task(
                 lambda x, _dtype: [[Expected("out", x.reshape(x.shape[1], x.shape[0]), _dtype)]],
                 "out[c, r] is x[r, c]: the element of row r and column c goes to c * rows + r."),
     ),
-    minimum_bytes=lambda x, _dtype: {"x": x.nbytes, "returned 0": x.nbytes}, sector_factor=2,
+    minimum_bytes=lambda x, _dtype: {"x": x.nbytes, "returned 0": x.nbytes}, sector_factor=2, contiguous=True,
     hints={
         "sectors": "Let a program move a tile of two dimensions, at least 16 elements each way: then both its rows in x and its "
                    "rows in the result fill whole sectors.",
-        "out_of_bounds": "Mask rows and columns: `(row < rows)[:, None] & (col < cols)[None, :]`.",
+        "out_of_bounds": "Mask rows and columns, both, in loads and stores. Where the masks are right, look at the row lengths: a row "
+                         "of x has x.stride(0) elements, a row of the result has `rows`.",
         "unwritten": "Programs have to cover both dimensions: a grid of cdiv(rows, R) by cdiv(cols, C).",
-        "shape": "Allocate [cols, rows].", "dtype": "Allocate the result in the dtype of x.",
+        "shape": "Allocate [cols, rows].",
+        "strides": "A view such as out.T, or torch.empty_like(x.T), keeps the order of x in memory: allocate [cols, rows], and let the "
+                   "kernel write the transposed order.", "dtype": "Allocate the result in the dtype of x.",
         "bytes": "Each element is loaded once and stored once.",
         "torch_work": "x.T.contiguous() is the whole work done by torch; let the kernel do it.",
         "wrong": "out[c, r] = x[r, c]: the address in x is r * row_stride + c, the one in out c * rows + r.",
@@ -202,8 +208,8 @@ def row_sum_max(x, **_):
     return [Expected("sums", x.sum(axis=1), "fp32"), Expected("largest", x.max(axis=1), "fp32")]
 
 
-def _rows(rows, cols, dtype="fp32", mean=0.0, row_stride=None):
-    return lambda rng: {"x": tensor(rng.normal(mean, 1, (rows, cols)), dtype, row_stride=row_stride)}
+def _rows(rows, cols, dtype="fp32", mean=0.0, row_stride=None, spread=1.0):
+    return lambda rng: {"x": tensor(rng.normal(mean, spread, (rows, cols)), dtype, row_stride=row_stride)}
 
 
 def _planted(rng):
@@ -240,18 +246,21 @@ ROWS = Task(
         Case("3 x 70001 bf16, wide", _rows(3, 70001, "bf16", mean=1.0)),
         Case("4 x 300 fp32, padded rows", _rows(4, 300, mean=2.0, row_stride=320)),
         Case("2 x 2049 fp32", _rows(2, 2049, mean=-5.0)),
+        Case("3 x 1100 fp32, around -1e30", _rows(3, 1100, mean=-1e30, spread=1e28),
+             hint="The lanes behind the row's end, or the running maximum's start, are a finite number larger than these elements: "
+                  "only float('-inf') is below every number."),
     ),
     suspects=(
         Suspect("lanes behind the row's end took part in the maximum as 0",
                 lambda x: [[Expected("largest", np.maximum(x.max(axis=1), 0), "fp32")]],
                 "0 leaves a sum alone, not a maximum. There the neutral element is minus infinity: other=float('-inf'), or tl.where."),
+        Suspect("the columns after the last full tile are missing",
+                _partial(lambda cols, tile: slice(0, cols // tile * tile) if cols % tile and tile < cols else None),
+                "The number of tiles is rounded up: tl.range(0, cols, BLOCK) with a mask in the last."),
         Suspect("only the last tile counts", _partial(lambda cols, tile: slice((cols - 1) // tile * tile, cols) if tile < cols else None),
                 "Carry sum and maximum from tile to tile."),
         Suspect("only the first tile counts", _partial(lambda cols, tile: slice(0, tile) if tile < cols else None),
                 "Loop over all tiles: range(0, cols, BLOCK)."),
-        Suspect("the columns after the last full tile are missing",
-                _partial(lambda cols, tile: slice(0, cols // tile * tile) if cols % tile and tile < cols else None),
-                "The number of tiles is rounded up: tl.range(0, cols, BLOCK) with a mask in the last."),
         Suspect("sum and largest are exchanged", lambda x: [[Expected("sums", x.max(axis=1), "fp32"), Expected("largest", x.sum(axis=1), "fp32")]],
                 "Return (sums, largest), in this order."),
         Suspect("the mean was returned", lambda x: [[Expected("sums", x.mean(axis=1), "fp32")]], "The sum is not divided."),
@@ -344,24 +353,24 @@ STRAY = Task(
     suspects=(
         *_stray_suspects("stray_next", ("the program behind the last one was named", lambda n, block: (n // block, n),
                                         "The lane that reads x[n] is lane n - 1: which program owns that?"),
-                         ("kernel A was found right",
+                         ("(-1, 0) was returned, and kernel A always strays",
                           lambda n, block: NOWHERE, "The mask keeps i below n, and the load goes to i + 1.")),
         *_stray_suspects("stray_warps", ("a stray read was seen where n is a multiple of 32", lambda n, block: (n // block, n),
-                                         "Where n is a multiple of 32, rounding up changes nothing: return (-1, 0)."),
-                         ("kernel B was found right",
+                                         "For some n, rounding up to whole warps changes nothing."),
+                         ("(-1, 0) was returned where kernel B strays",
                           lambda n, block: NOWHERE, "The mask is rounded up to a multiple of 32 before it is compared.")),
         *_stray_suspects("stray_tile", ("the last row's program was named", lambda rows, cols, block: (rows - 1, rows * cols) if block > cols else NOWHERE,
                                         "Where a tile is wider than two rows, programs before the last one reach past the tensor too."),
                          ("the first program was named", lambda rows, cols, block: (0, cols) if block > cols else NOWHERE,
                           "Behind a row comes the next row: that read is wrong, but inside the tensor. Find the first one outside it."),
-                         ("kernel C was found right",
+                         ("(-1, 0) was returned where kernel C strays",
                           lambda rows, cols, block: NOWHERE, "It has no mask: what do the lanes from cols on read?")),
         *_stray_suspects("stray_gather", ("the index n was named", lambda n, block: (n // block, n) if n % block else NOWHERE,
                                           "Masked lanes get `other` as their index, and the second load has no mask."),
-                         ("kernel D was found right",
+                         ("(-1, 0) was returned where kernel D strays",
                           lambda n, block: NOWHERE, "The first load is masked; look at what its masked lanes hold, and at the second load."),
                          ("a stray read was seen where tiles are whole", lambda n, block: (n // block, -1),
-                          "Where n is a multiple of block no lane is masked: return (-1, 0).")),
+                          "For some n no lane is masked: what is read then?")),
     ),
     hints={"wrong": "Run the kernel under the meter with small sizes, as the cell above shows, until you see the rule; programs run in "
                     "order there, so the first line is the first stray read.",

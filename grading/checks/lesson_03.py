@@ -44,7 +44,7 @@ def _exact(rng):
 def _tile(rng):
     block_m = _block(rng)
     return {"block_m": block_m, "block_n": int(rng.choice([b for b in (32, 64, 128, 256) if b != block_m])),
-            "itemsize": int(rng.choice([1, 2, 4]))}
+            "itemsize": int(rng.choice([2, 4]))}
 
 
 def dot_bytes(m, n, k, itemsize):
@@ -365,13 +365,13 @@ def _allowed(shared, threads, stages, block_k, itemsize):
             if shared_bytes(m, n, stages, block_k, itemsize) <= shared and m * n <= SUMS * threads]
 
 
-def _budget(binding):
+def _budget(binding, threads=(64, 128, 256)):
     """A budget in which shared memory, or the sums, or both decide."""
 
     def make(rng):
         while True:
             budget = {"shared": int(rng.choice([49152, 65536, 101376, 166912, 232448])),
-                      "threads": int(rng.choice([64, 128, 256])), "stages": _between(rng, 2, 5),
+                      "threads": int(rng.choice(threads)), "stages": _between(rng, 2, 5),
                       "block_k": int(rng.choice([32, 64, 128])), "itemsize": int(rng.choice([1, 2, 4]))}
             allowed = _allowed(**budget)
             best = max((_intensity(*tile) for tile in allowed), default=0)
@@ -412,8 +412,9 @@ def _chosen(arguments, returned):
 
 CHOOSE = Task(
     id="03.6", title="Choose a tile", points=3, functions=("choose_tile", ), verdict=_chosen,
-    cases=tuple(Case(f"{binding} decides, {turn}", _budget(binding)) for binding in ("shared memory", "sums")
-                for turn in (1, 2, 3)),
+    cases=(*(Case(f"shared memory decides, {turn}", _budget("shared memory")) for turn in (1, 2, 3)),
+           *(Case(f"sums decide, {turn}", _budget("sums")) for turn in (1, 2)),
+           Case("sums decide, 64 threads", _budget("sums", (64, )))),  # no square is best
     success="no tile that fits has a higher intensity",
 )
 

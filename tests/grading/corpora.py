@@ -1,74 +1,85 @@
 """Runs the corpora that grade the grader, and prints what held: `make corpora`.
 
 Right answers in several styles have to keep their marks, wrong ones to fail with the hint made for them, and attacks to
-gain nothing. The answers stand in the tests of each lesson, the attacks in attacks/corpus.py.
+gain nothing. The answers stand in test_NN.py, a file for each exercise, the attacks in attacks/corpus.py. Answers are
+tried twice: over all seeds as `check` judges them; and handed in, through all of `grade` with its jail and its replay.
 """
 
 import argparse
 import datetime
+import importlib
 import os
 import platform
 import sys
+import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
-sys.path.insert(0, str(Path(__file__).parent))
+import torch
+import triton
+from tqdm import tqdm
 
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
 
-def right_answers() -> list:
-    """(name, task, source) of every right variant."""
-    import test_01
-    import test_05
+from attacks import stopping  # noqa: E402
+from grading_tools import fault, handed_in, right_answers, verdict_of, wrong_answers  # noqa: E402
 
-    found = [(f"solution of {task}", task, source) for task, source in sorted(test_05.SOLUTION.items())]
-    found += [(f"{name}", task, source) for name, (task, source) in test_05.RIGHT.items()]
-    return found + [(f"{task} variant {i}", task, source) for i, (task, source) in enumerate(test_01.RIGHT)]
+from grading import jail, submission  # noqa: E402
 
-
-def wrong_answers() -> list:
-    """(name, task, source, kinds or None, words of the hint) of every wrong variant."""
-    import test_01
-    import test_05
-    from grading_tools import edited
-
-    found = [(name, task, edited(test_05.SOLUTION[task], *changes), kind if isinstance(kind, tuple) else (kind, ), words)
-             for name, (task, changes, kind, words) in test_05.WRONG.items()]
-    for i, (task, source, changes, hint) in enumerate(test_01.WRONG):
-        found.append((f"{task} wrong {i}", task, edited(source, *changes), None, [hint]))
-    return found
+WORKERS = 2
+CELL_SECONDS = 120
 
 
-def is_right(job: tuple) -> str:
-    """'' where a right answer keeps its marks with this seed."""
-    from grading_tools import verdict_of
+def submissions(exercise: str, answers: list, again: bool) -> list:
+    """[(exercise, [Answer, at most one for each task])]: the k-th submission holds the k-th answer to each task.
 
-    (name, task, source), seed = job
-    verdict = verdict_of(task, source, seed)
-    good = verdict.status in ("passed", "pending") and verdict.points + verdict.pending_points == verdict.max_points
-    return "" if good else f"{name}, seed {seed}: {verdict.status}: {verdict.hint}"
-
-
-def is_wrong(job: tuple) -> str:
-    """'' where a wrong answer fails with its own hint."""
-    from grading_tools import verdict_of
-
-    (name, task, source, kinds, words), seed = job
-    verdict = verdict_of(task, source, seed)
-    good = verdict.status == "failed" and verdict.points == 0 and (kinds is None or verdict.kind in kinds)
-    return "" if good and all(word in verdict.hint for word in words) else f"{name}, seed {seed}: {verdict}"
+    again: where a task has no k-th answer, begin with its first once more.
+    """
+    by_task = {task: [a for a in answers if a.task == task] for task in sorted({a.task for a in answers})}
+    return [(exercise, [found[k % len(found)] for found in by_task.values() if again or k < len(found)])
+            for k in range(max(map(len, by_task.values())))]
 
 
-def counted(said: str, check, answers: list, seeds: int) -> bool:
-    """Print `said n/n`; an answer counts when every seed agrees."""
+def checked(job: tuple) -> list:
+    """[(answer, what is wrong with the verdict that `check` gives it)]."""
+    answer, seed = job
+    try:
+        said = fault(answer, verdict_of(answer.task, answer.source, seed))
+    except Exception as error:
+        said = f"{answer}: {type(error).__name__}: {error}"
+    return [(answer, f"seed {seed}: {said}")] if said else []
+
+
+def graded(job: tuple) -> list:
+    """[(answer, what is wrong with the verdict that `grade` gives it)], of one submission and nothing beside it."""
+    (exercise, answers), seed = job
+    with tempfile.TemporaryDirectory(prefix="corpora-") as place:
+        changes = {answer.task: answer.source for answer in answers}
+        path = handed_in(exercise, changes, Path(place) / f"{exercise}.ipynb", base="exercises")
+        try:
+            record = submission.grade(path, CELL_SECONDS, seed=seed)
+        except Exception as error:
+            return [(answer, f"seed {seed}: {type(error).__name__}: {error}") for answer in answers]
+    found = {task["id"]: SimpleNamespace(**task) for task in record["tasks"]}
+    said = [(answer, fault(answer, found[answer.task])) for answer in answers]
+    return [(answer, f"seed {seed}: {words}") for answer, words in said if words]
+
+
+def counted(said: str, judge, things: list, answers: list, seeds: range) -> bool:
+    """Judge each thing with each seed and print `said n/n`: an answer counts where no verdict on it is wrong."""
     begun = time.monotonic()
-    jobs = [(answer, seed) for answer in answers for seed in range(1, seeds + 1)]
-    with ProcessPoolExecutor(2) as pool:
-        faults = [(job[0][0], fault) for job, fault in zip(jobs, pool.map(check, jobs, chunksize=4)) if fault]
-    bad = {name for name, _ in faults}
-    print(f"{said} {len(answers) - len(bad)}/{len(answers)}  ({seeds} seeds each, {time.monotonic() - begun:.0f} s)", flush=True)
-    for _, fault in faults:
-        print(f"  {fault}")
+    jobs = [(thing, seed) for thing in things for seed in seeds]
+    with ProcessPoolExecutor(WORKERS, initializer=torch.set_num_threads, initargs=(1, )) as pool:
+        found = pool.map(judge, jobs, chunksize=4 if judge is checked else 1)
+        faults = [fault for faults in tqdm(found, said, len(jobs), file=sys.stderr, leave=False) for fault in faults]
+    bad = {str(answer) for answer, _ in faults}
+    print(f"{said} {len(answers) - len(bad)}/{len(answers)}  ({len(seeds)} seed{'s' * (len(seeds) != 1)} each, "
+          f"{time.monotonic() - begun:.0f} s)", flush=True)
+    for _, words in faults:
+        print(f"  {words}")
     return not bad
 
 
@@ -78,16 +89,27 @@ def main(argv: list | None = None) -> int:
     options = parser.parse_args(argv)
     if options.seeds < 1:
         parser.error(f"--seeds: got {options.seeds}, expected 1 or more")
-    import torch
-    import triton
-
-    from attacks import stopping
-    from grading import jail
-
     print(f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, torch {torch.__version__}, triton "
-          f"{triton.__version__}, {os.cpu_count()} cores, isolation: {jail.level()}", flush=True)
-    good = counted("right variants accepted", is_right, right_answers(), options.seeds)
-    good &= counted("mutants rejected with the intended hint", is_wrong, wrong_answers(), options.seeds)
+          f"{triton.__version__}, {os.cpu_count()} cores, isolation: {jail.level()}\n", flush=True)
+
+    right, wrong, whole_right, whole_wrong = [], [], [], []
+    for path in sorted(HERE.glob("test_[0-9][0-9].py")):
+        table = importlib.import_module(path.stem)
+        these = right_answers(table.SOLUTION, table.RIGHT), wrong_answers(table.SOLUTION, table.WRONG)
+        right += these[0]
+        wrong += these[1]
+        whole_right += submissions(table.EXERCISE, these[0], again=True)
+        whole_wrong += submissions(table.EXERCISE, these[1], again=False)
+        counts = ", ".join(f"{task} {sum(a.task == task for a in these[0])} and {sum(a.task == task for a in these[1])}"
+                           for task in sorted(table.SOLUTION))
+        print(f"right and wrong answers to {counts}", flush=True)
+    print()
+
+    all_seeds = range(1, options.seeds + 1)
+    good = counted("right variants accepted", checked, right, right, all_seeds)
+    good &= counted("mutants rejected with the intended hint", checked, wrong, wrong, all_seeds)
+    good &= counted("right variants accepted by all of grade", graded, whole_right, right, all_seeds[::10])
+    good &= counted("mutants rejected by all of grade, hint and all", graded, whole_wrong, wrong, all_seeds[:1])
     begun = time.monotonic()
     missed = stopping.run()
     total = len(stopping.ATTACKS)

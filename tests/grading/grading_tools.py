@@ -1,18 +1,27 @@
-"""What the grading tests share: answers given as source, checked as a notebook would check them."""
+"""What the grading tests share: answers given as source, checked as a notebook would check them, and tables of answers.
+
+The answers to an exercise stand in test_NN.py as three tables, which its tests and `make corpora` read:
+
+    SOLUTION = {task: source}
+    RIGHT = {name: (task, source)}
+    WRONG = {name: (task, changes to the solution or a whole source, kind or kinds of finding, words of the hint)}
+"""
 
 import hashlib
 import importlib.util
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
+import pytest
 
 from grading.checks import PUBLIC_SEED, task as find_task
 from grading.notebook import verdict
 from grading.release import ROOT, grade_id, task_id
 
-_FILES = tempfile.TemporaryDirectory(prefix="answers-")  # Triton reads a kernel's source from its file, as long as we run
+_FILES = tempfile.TemporaryDirectory(prefix="answers-")  # Triton reads a kernel's source from its file while we run
 PREAMBLE = "import torch\nfrom instruments.backend import triton, tl\n\n"
 
 
@@ -43,9 +52,9 @@ def edited(source: str, *changes: tuple) -> str:
     return source
 
 
-def handed_in(exercise: str, changes: dict, path: Path) -> Path:
-    """A submission at `path`: the solution, with the answers of `changes` ({task id: source}) in place of its own."""
-    nb = nbformat.read(ROOT / "solutions" / f"{exercise}.ipynb", as_version=4)
+def handed_in(exercise: str, changes: dict, path: Path, base: str = "solutions") -> Path:
+    """A submission at `path`: the notebook of folder `base`, with the answers of `changes` ({task id: source}) in it."""
+    nb = nbformat.read(ROOT / base / f"{exercise}.ipynb", as_version=4)
     for cell in nb.cells:
         if grade_id(cell).startswith("answer_") and task_id(grade_id(cell)) in changes:
             cell.source = changes[task_id(grade_id(cell))]
@@ -58,3 +67,82 @@ def answers(exercise: str) -> dict:
     nb = nbformat.read(ROOT / "solutions" / f"{exercise}.ipynb", as_version=4)
     return {task_id(grade_id(cell)): cell.source for cell in nb.cells
             if cell.cell_type == "code" and grade_id(cell).startswith("answer_")}
+
+
+def stub(task_id: str) -> str:
+    """An answer that was not attempted."""
+    names = find_task(task_id).functions
+    return "".join(f"def {name}(*arguments):\n    raise NotImplementedError()\n\n" for name in names)
+
+
+# ---------------------------------------------------------------- tables of answers
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer to a task, and what it deserves: full marks, or to fail with one of `kinds` and all `words`."""
+
+    name: str
+    task: str
+    source: str
+    right: bool
+    kinds: tuple = ()  # of finding; any where empty
+    words: tuple = ()
+
+    def __str__(self):
+        return f"{self.task} {self.name}"
+
+
+def right_answers(solution: dict, right: dict) -> list:
+    """The solution's answers, and those in other styles."""
+    return [Answer(name, task, source, True) for name, (task, source) in
+            [*(("solution", item) for item in sorted(solution.items())), *right.items()]]
+
+
+def wrong_answers(solution: dict, wrong: dict) -> list:
+    """The wrong answers, whole."""
+    return [Answer(name, task, given if isinstance(given, str) else edited(solution[task], *given), False,
+                   (kinds, ) if isinstance(kinds, str) else kinds or (), tuple(words))
+            for name, (task, given, kinds, words) in wrong.items()]
+
+
+def fault(answer: Answer, found) -> str:
+    """'' where `found`, the verdict on an answer, is the one that it deserves; else the verdict."""
+    if answer.right:
+        good = found.status in ("passed", "pending") and found.points + found.pending_points == found.max_points
+    else:
+        good = ((found.status, found.points, found.pending_points) == ("failed", 0, 0)
+                and (not answer.kinds or found.kind in answer.kinds) and all(word in found.hint for word in answer.words))
+    return "" if good else f"{answer}: {found.kind}: {found}"
+
+
+def tests_of(solution: dict, right: dict, wrong: dict) -> tuple:
+    """The tests of an exercise's tables: full marks for what is right, its own hint for what is wrong, and enough."""
+
+    def each(found: list):
+        return pytest.mark.parametrize("answer", found, ids=str)
+
+    def agree(answer: Answer, seeds: int):
+        for seed in range(1, seeds + 1):
+            said = fault(answer, verdict_of(answer.task, answer.source, seed))
+            assert not said, f"seed {seed}: {said}"
+
+    @each(right_answers(solution, right))
+    def test_right(answer):
+        agree(answer, 5)
+
+    @each(wrong_answers(solution, wrong))
+    def test_wrong(answer):
+        agree(answer, 2 if find_task(answer.task).kernel else 5)
+
+    @pytest.mark.parametrize("task", sorted(solution))
+    def test_untouched(task):
+        found = verdict_of(task, stub(task))
+        assert (found.status, found.points, found.hint) == ("not_attempted", 0, "")
+
+    def test_every_task_has_three_right_answers_and_wrong_ones():
+        for task in solution:
+            assert sum(answer.task == task for answer in right_answers(solution, right)) >= 3, task
+            assert any(answer.task == task for answer in wrong_answers(solution, wrong)), task
+
+    return test_right, test_wrong, test_untouched, test_every_task_has_three_right_answers_and_wrong_ones

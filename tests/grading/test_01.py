@@ -1,9 +1,9 @@
 """Exercise 01: right answers in several styles pass, each plausible mistake fails with the hint made for it."""
 
-import pytest
-from grading_tools import edited, verdict_of
+from grading_tools import answers, edited, tests_of
 
-SEEDS = (1, 2, 3)
+EXERCISE = "01_roofline"
+SOLUTION = answers(EXERCISE)
 
 COUNT = '''
 def bias_add(rows, cols, itemsize):
@@ -111,7 +111,8 @@ def rows_kernel(x_ptr, y_ptr, out_ptr, alpha, cols, BLOCK: tl.constexpr):
         col = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * cols + col, mask=col < cols, other=0.0)
         y = tl.load(y_ptr + row * cols + col, mask=col < cols, other=0.0)
-        tl.store(out_ptr + row * cols + col, tl.fma(x.to(tl.float32), tl.full([BLOCK], alpha, tl.float32), y), mask=col < cols)
+        out = tl.fma(x.to(tl.float32), tl.full([BLOCK], alpha, tl.float32), y)
+        tl.store(out_ptr + row * cols + col, out, mask=col < cols)
 
 def scaled_add(x, y, alpha):
     out = torch.empty(y.shape, dtype=torch.float32, device=y.device)
@@ -154,21 +155,24 @@ def wrong_claim(claims, l2):
     return next([c["name"], reason(c)] for c in claims if reason(c))
 '''
 
-RIGHT = [("01.1", COUNT), ("01.1", COUNT_BY_TENSORS), ("01.2", ROOFLINE), ("01.2", ROOFLINE_BY_RIDGE),
-         ("01.3", BREAK_EVEN), ("01.3", BREAK_EVEN_BY_RATES), ("01.4", BOUND), ("01.4", BOUND_BY_CASES),
-         ("01.5", SCALED_ADD), ("01.5", SCALED_ADD_BY_ROWS), ("01.5", SCALED_ADD_STRIDING), ("01.6", AUDIT),
-         ("01.6", AUDIT_BY_FACTOR)]
+RIGHT = {
+    "in one line": ("01.1", COUNT),
+    "by tensors": ("01.1", COUNT_BY_TENSORS),
+    "the formulas": ("01.2", ROOFLINE),
+    "by the ridge": ("01.2", ROOFLINE_BY_RIDGE),
+    "in one line, elements": ("01.3", BREAK_EVEN),
+    "by rates": ("01.3", BREAK_EVEN_BY_RATES),
+    "a dictionary": ("01.4", BOUND),
+    "by cases": ("01.4", BOUND_BY_CASES),
+    "small tiles": ("01.5", SCALED_ADD),
+    "by rows": ("01.5", SCALED_ADD_BY_ROWS),
+    "striding": ("01.5", SCALED_ADD_STRIDING),
+    "rates compared": ("01.6", AUDIT),
+    "by factor": ("01.6", AUDIT_BY_FACTOR),
+}
 
-
-@pytest.mark.parametrize("task, source", RIGHT, ids=[f"{task} {i}" for i, (task, _) in enumerate(RIGHT)])
-def test_right(task, source):
-    for seed in SEEDS:
-        verdict = verdict_of(task, source, seed)
-        assert verdict.status in ("passed", "pending"), verdict
-        assert verdict.points + verdict.pending_points == verdict.max_points, verdict
-
-
-TWO_KERNELS = SCALED_ADD.replace("(x, y, out, alpha, size, BLOCK=1024)", """(x, torch.zeros_like(y), out, alpha, size, BLOCK=1024)
+TWO_KERNELS = SCALED_ADD.replace("(x, y, out, alpha, size, BLOCK=1024)", """(x, torch.zeros_like(y), out, alpha, size,
+                                                 BLOCK=1024)
     product, out = out, torch.empty_like(y)
     scaled_add_kernel[(triton.cdiv(size, 1024), )](product, y, out, 1.0, size, BLOCK=1024)""")
 READS_ALONE = """
@@ -178,91 +182,134 @@ def wrong_claim(claims, l2):
             return c["name"], "binary units"
 """
 TORCH_ALONE = "def scaled_add(x, y, alpha):\n    return alpha * x.float() + y\n"
-WRONG = [
-    # 01.1
-    ("01.1", COUNT, [("itemsize * (2 * rows * cols + cols), rows * cols", "itemsize * 3 * rows * cols, rows * cols")], "all rows share"),
-    ("01.1", COUNT, [("(2 * rows * cols + cols), rows", "(2 * rows * cols), rows")], "bias is read too"),
-    ("01.1", COUNT, [("(2 * rows * cols + cols), rows", "(rows * cols + cols), rows")], "written count as much"),
-    ("01.1", COUNT, [("itemsize * (2 * rows * cols + cols), rows", "(2 * rows * cols + cols), rows")], "bytes of one of them"),
-    ("01.1", COUNT, [("* cols + cols), rows * cols", "* cols + cols), 2 * rows * cols")], "one addition"),
-    ("01.1", COUNT, [("itemsize * rows * cols + 4 * rows", "itemsize * (rows * cols + rows)")], "fp32 whatever"),
-    ("01.1", COUNT, [("itemsize * rows * cols + 4 * rows", "itemsize * rows * cols")], "written count as much"),
-    ("01.1", COUNT, [("itemsize * rows * cols + 4 * rows, rows * cols", "rows * cols, itemsize * rows * cols + 4 * rows")], "(bytes, flops)"),
-    ("01.1", COUNT, [("(2 * rows * cols + rows + cols)", "(rows * cols + rows + cols)")], "the matrix moves twice"),
-    ("01.1", COUNT, [("(2 * rows * cols + rows + cols)", "(2 * rows * cols)")], "u and v are read"),
-    ("01.1", COUNT, [("(2 * rows * cols + rows + cols)", "(4 * rows * cols + rows + cols)")], "stays on the chip"),
-    ("01.1", COUNT, [("rows + cols), 2 * rows * cols", "rows + cols), rows * cols")], "are two FLOPs"),
-    ("01.1", COUNT, [("+ k * n +", "+ 2 * k * n +")], "has one byte"),
-    ("01.1", COUNT, [("+ 4 * n ", "")], "fp32 scale per column"),
-    ("01.1", COUNT, [("2 * m * n * k + m * n", "m * n * k + m * n")], "are two FLOPs"),
-    ("01.1", COUNT, [("2 * m * n * k + m * n", "2 * m * n * k")], "multiplied once by its column's scale"),
-    ("01.1", COUNT, [("2 * m * n * k + m * n", "3 * m * n * k")], "after the sum"),
-    ("01.1", COUNT, [("2 * m * n * k + m * n", "float(2 * m * n * k + m * n)")], "return ints"),
-    # 01.2
-    ("01.2", ROOFLINE, [("return peak / bandwidth", "return bandwidth / peak")], "solve for flops / bytes"),
-    ("01.2", ROOFLINE, [("min(peak, bandwidth * intensity)", "bandwidth * intensity")], "smaller of the two roofs"),
-    ("01.2", ROOFLINE, [("min(peak, bandwidth * intensity)", "peak")], "Left of the ridge"),
-    ("01.2", ROOFLINE, [("min(peak", "max(peak")], "lower one decides"),
-    ("01.2", ROOFLINE, [("bandwidth * intensity)", "bandwidth * intensity) * 1e12")], "TFLOP/s already"),
-    ("01.2", ROOFLINE, [(" * 1e12)", ")")], "1e12"),
-    ("01.2", ROOFLINE, [("max(nbytes", "sum(("), (", flops / (peak * 1e12))", ", flops / (peak * 1e12)))"), ("sum((", "sum((nbytes")], "not their sum"),
-    ("01.2", ROOFLINE, [("max(nbytes", "min(nbytes")], "longer of the two times decides"),
-    ("01.2", ROOFLINE, [("max(nbytes / (bandwidth * 1e12), flops / (peak * 1e12))", "nbytes / (bandwidth * 1e12)")], "longer of the two times decides"),
-    ("01.2", ROOFLINE, [("max(nbytes / (bandwidth * 1e12), flops / (peak * 1e12))", "flops / (peak * 1e12)")], "longer of the two times decides"),
-    # 01.3
-    ("01.3", BREAK_EVEN, [(" * 1e-6", "")], "microseconds"),
-    ("01.3", BREAK_EVEN, [(" * 1e-6", ""), (" * 1e12", "")], "do not cancel"),
-    ("01.3", BREAK_EVEN, [(" / bytes_per_element", "")], "Divide by the bytes"),
-    ("01.3", BREAK_EVEN, [(" / bytes_per_element", " * bytes_per_element")], "fewer elements"),
-    ("01.3", BREAK_EVEN, [(" / bytes_per_element", " / bytes_per_element / 2")], "together already"),
-    ("01.3", BREAK_EVEN, [("return ", "return 1 / ("), ("bytes_per_element\n", "bytes_per_element)\n")], "turned over"),
-    # 01.4
-    ("01.4", BOUND, [('"matrix" if matmul else "vector"', '"matrix"')], "gpu['vector']"),
-    ("01.4", BOUND, [('"matrix" if matmul else "vector"', '"vector"')], "gpu['matrix']"),
-    ("01.4", BOUND, [('launches * gpu["launch"]', "0")], "third time"),
-    ("01.4", BOUND, [('launches * gpu["launch"]', 'gpu["launch"]')], "multiply by launches"),
-    ("01.4", BOUND, [("return word, times[word]", "return word, sum(times.values())")], "the longest decides"),
-    ("01.4", BOUND, [("max(times", "min(times")], "the longest decides"),
-    ("01.4", BOUND, [("return word, times[word]", "return word")], "Return"),
-    # 01.5
-    ("01.5", SCALED_ADD, [(", mask=mask).to(tl.float32)", ").to(tl.float32)")], "offsets < size"),
-    ("01.5", SCALED_ADD, [("alpha * x + y, mask=mask", "alpha * x + y")], "offsets < size"),
-    ("01.5", SCALED_ADD, [("triton.cdiv(size, 1024)", "max(1, size // 1024)")], "never written"),
-    ("01.5", SCALED_ADD, [(".to(tl.float32)", "")], "takes on the type"),
-    ("01.5", SCALED_ADD, [("alpha * x + y", "(alpha * x).to(x_ptr.dtype.element_ty) + y")], "cast nothing back"),
-    ("01.5", SCALED_ADD, [("alpha * x + y", "alpha * x + y.to(x_ptr.dtype.element_ty)")], "only x is converted"),
-    ("01.5", SCALED_ADD, [("alpha * x + y", "x + alpha * y")], "only x is scaled"),
-    ("01.5", SCALED_ADD, [("alpha * x + y", "alpha * (x + y)")], "only x is scaled"),
-    ("01.5", SCALED_ADD, [("alpha * x + y", "x + y")], "Multiply x by alpha"),
-    ("01.5", SCALED_ADD, [("alpha * x + y", "alpha * x")], "Add y"),
-    ("01.5", SCALED_ADD, [("torch.empty_like(y)", "torch.empty_like(x)")], "empty_like(y)"),
-    ("01.5", SCALED_ADD, [("torch.empty_like(y)", "y")], "store into a new tensor"),
-    ("01.5", SCALED_ADD, [("(x, y, out,", "(x.float(), y, out,")], "converts x itself"),
-    ("01.5", SCALED_ADD, [("(x, y, out,", "(x.float() * alpha, y, out,"), ("out, alpha,", "out, 1.0,")], "converts x itself"),
-    ("01.5", TORCH_ALONE, [], "write one and launch it"),
-    ("01.5", TWO_KERNELS, [], "no tensor between two kernels"),
-    # 01.6
-    ("01.6", AUDIT, [('"one way"', '"binary units"')], "Compare the claim with read / time"),
-    ("01.6", AUDIT, [('"binary units"', '"one way"')], "Compare the claim with read / time"),
-    ("01.6", AUDIT, [('if claim["buffers"] * moved <= l2', "if moved <= l2")], "not one call's bytes"),
-    ("01.6", READS_ALONE, [], "Both directions count"),
-    ("01.6", AUDIT, [('if claim["buffers"] * moved <= l2', "if moved / time > 4.8e12")], "two strings"),
-    ("01.6", "def wrong_claim(claims, l2):\n    return max(claims, key=lambda c: c['gbps'])['name'], 'cache'\n", [], "is of DRAM"),
-    ("01.6", "def wrong_claim(claims, l2):\n    return 'A', 1\n", [], "two strings"),
-    ("01.6", "def wrong_claim(claims, l2):\n    return 'A', 'units'\n", [], "one of the reasons"),
-]
+
+WRONG = {
+    # name: task, changes to the solution or a whole answer, kind of finding, words that the hint has to hold
+    "bias per element": ("01.1", edited(COUNT,
+        ("itemsize * (2 * rows * cols + cols), rows * cols", "itemsize * 3 * rows * cols, rows * cols")), "suspect",
+        ["all rows share"]),
+    "no bias": ("01.1", edited(COUNT, ("(2 * rows * cols + cols), rows", "(2 * rows * cols), rows")), "suspect",
+        ["bias is read too"]),
+    "bias add, x in place": ("01.1", edited(COUNT, ("(2 * rows * cols + cols), rows", "(rows * cols + cols), rows")),
+        "suspect", ["written count as much"]),
+    "no itemsize": ("01.1", edited(COUNT,
+        ("itemsize * (2 * rows * cols + cols), rows", "(2 * rows * cols + cols), rows")), "suspect",
+        ["bytes of one of them"]),
+    "two FLOPs per addition": ("01.1", edited(COUNT,
+        ("* cols + cols), rows * cols", "* cols + cols), 2 * rows * cols")), "suspect", ["one addition"]),
+    "sums in the dtype of x": ("01.1", edited(COUNT,
+        ("itemsize * rows * cols + 4 * rows", "itemsize * (rows * cols + rows)")), "suspect", ["fp32 whatever"]),
+    "no sums": ("01.1", edited(COUNT, ("itemsize * rows * cols + 4 * rows", "itemsize * rows * cols")), "suspect",
+        ["written count as much"]),
+    "FLOPs before bytes": ("01.1", edited(COUNT,
+        ("itemsize * rows * cols + 4 * rows, rows * cols", "rows * cols, itemsize * rows * cols + 4 * rows")),
+        "suspect", ["(bytes, flops)"]),
+    "a moved once": ("01.1", edited(COUNT, ("(2 * rows * cols + rows + cols)", "(rows * cols + rows + cols)")),
+        "suspect", ["the matrix moves twice"]),
+    "no vectors": ("01.1", edited(COUNT, ("(2 * rows * cols + rows + cols)", "(2 * rows * cols)")), "suspect",
+        ["u and v are read"]),
+    "product stored": ("01.1", edited(COUNT, ("(2 * rows * cols + rows + cols)", "(4 * rows * cols + rows + cols)")),
+        "suspect", ["stays on the chip"]),
+    "one FLOP per update": ("01.1", edited(COUNT, ("rows + cols), 2 * rows * cols", "rows + cols), rows * cols")),
+        "suspect", ["are two FLOPs"]),
+    "int8 weight as bf16": ("01.1", edited(COUNT, ("+ k * n +", "+ 2 * k * n +")), "suspect", ["has one byte"]),
+    "no scale": ("01.1", edited(COUNT, ("+ 4 * n ", "")), "suspect", ["fp32 scale per column"]),
+    "one FLOP per pair": ("01.1", edited(COUNT, ("2 * m * n * k + m * n", "m * n * k + m * n")), "suspect",
+        ["are two FLOPs"]),
+    "no scaling": ("01.1", edited(COUNT, ("2 * m * n * k + m * n", "2 * m * n * k")), "suspect",
+        ["multiplied once by its column's scale"]),
+    "scaled at every step": ("01.1", edited(COUNT, ("2 * m * n * k + m * n", "3 * m * n * k")), "suspect",
+        ["after the sum"]),
+    "a float": ("01.1", edited(COUNT, ("2 * m * n * k + m * n", "float(2 * m * n * k + m * n)")), "type",
+        ["return ints"]),
+
+    "ridge turned over": ("01.2", edited(ROOFLINE, ("return peak / bandwidth", "return bandwidth / peak")), "suspect",
+        ["solve for flops / bytes"]),
+    "one slanted roof": ("01.2", edited(ROOFLINE, ("min(peak, bandwidth * intensity)", "bandwidth * intensity")),
+        "suspect", ["smaller of the two roofs"]),
+    "one flat roof": ("01.2", edited(ROOFLINE, ("min(peak, bandwidth * intensity)", "peak")), "suspect",
+        ["Left of the ridge"]),
+    "the higher roof": ("01.2", edited(ROOFLINE, ("min(peak", "max(peak")), "suspect", ["lower one decides"]),
+    "tera twice": ("01.2", edited(ROOFLINE, ("bandwidth * intensity)", "bandwidth * intensity) * 1e12")), "suspect",
+        ["TFLOP/s already"]),
+    "no tera": ("01.2", edited(ROOFLINE, (" * 1e12)", ")")), "suspect", ["1e12"]),
+    "times added": ("01.2", edited(ROOFLINE, ("max(nbytes", "sum(("),
+        (", flops / (peak * 1e12))", ", flops / (peak * 1e12)))"), ("sum((", "sum((nbytes")), "suspect",
+        ["not their sum"]),
+    "the shorter time": ("01.2", edited(ROOFLINE, ("max(nbytes", "min(nbytes")), "suspect",
+        ["longer of the two times decides"]),
+    "bytes alone": ("01.2", edited(ROOFLINE,
+        ("max(nbytes / (bandwidth * 1e12), flops / (peak * 1e12))", "nbytes / (bandwidth * 1e12)")), "suspect",
+        ["longer of the two times decides"]),
+    "FLOPs alone": ("01.2", edited(ROOFLINE,
+        ("max(nbytes / (bandwidth * 1e12), flops / (peak * 1e12))", "flops / (peak * 1e12)")), "suspect",
+        ["longer of the two times decides"]),
+
+    "launch in seconds": ("01.3", edited(BREAK_EVEN, (" * 1e-6", "")), "suspect", ["microseconds"]),
+    "no units": ("01.3", edited(BREAK_EVEN, (" * 1e-6", ""), (" * 1e12", "")), "suspect", ["do not cancel"]),
+    "bytes in flight": ("01.3", edited(BREAK_EVEN, (" / bytes_per_element", "")), "suspect", ["Divide by the bytes"]),
+    "more bytes, more elements": ("01.3", edited(BREAK_EVEN, (" / bytes_per_element", " * bytes_per_element")),
+        "suspect", ["fewer elements"]),
+    "bytes halved": ("01.3", edited(BREAK_EVEN, (" / bytes_per_element", " / bytes_per_element / 2")), "suspect",
+        ["together already"]),
+    "turned over": ("01.3", edited(BREAK_EVEN, ("return ", "return 1 / ("),
+        ("bytes_per_element\n", "bytes_per_element)\n")), "suspect", ["turned over"]),
+
+    "matrix units for everything": ("01.4", edited(BOUND, ('"matrix" if matmul else "vector"', '"matrix"')), "suspect",
+        ["gpu['vector']"]),
+    "vector units for everything": ("01.4", edited(BOUND, ('"matrix" if matmul else "vector"', '"vector"')), "suspect",
+        ["gpu['matrix']"]),
+    "no launches": ("01.4", edited(BOUND, ('launches * gpu["launch"]', "0")), "suspect", ["third time"]),
+    "one launch": ("01.4", edited(BOUND, ('launches * gpu["launch"]', 'gpu["launch"]')), "suspect",
+        ["multiply by launches"]),
+    "times added up": ("01.4", edited(BOUND, ("return word, times[word]", "return word, sum(times.values())")),
+        "suspect", ["the longest decides"]),
+    "the shortest": ("01.4", edited(BOUND, ("max(times", "min(times")), "suspect", ["the longest decides"]),
+    "the word alone": ("01.4", edited(BOUND, ("return word, times[word]", "return word")), "count", ["Return"]),
+
+    "no mask on the loads": ("01.5", edited(SCALED_ADD, (", mask=mask).to(tl.float32)", ").to(tl.float32)")),
+        "out_of_bounds", ["offsets < size"]),
+    "no mask on the store": ("01.5", edited(SCALED_ADD, ("alpha * x + y, mask=mask", "alpha * x + y")),
+        "out_of_bounds", ["offsets < size"]),
+    "last block left out": ("01.5", edited(SCALED_ADD, ("triton.cdiv(size, 1024)", "max(1, size // 1024)")),
+        "unwritten", ["never written"]),
+    "product in the dtype of x": ("01.5", edited(SCALED_ADD, (".to(tl.float32)", "")), "suspect",
+        ["takes on the type"]),
+    "product rounded": ("01.5", edited(SCALED_ADD, ("alpha * x + y", "(alpha * x).to(x_ptr.dtype.element_ty) + y")),
+        "suspect", ["cast nothing back"]),
+    "y rounded": ("01.5", edited(SCALED_ADD, ("alpha * x + y", "alpha * x + y.to(x_ptr.dtype.element_ty)")), "suspect",
+        ["only x is converted"]),
+    "y scaled": ("01.5", edited(SCALED_ADD, ("alpha * x + y", "x + alpha * y")), "suspect", ["only x is scaled"]),
+    "sum scaled": ("01.5", edited(SCALED_ADD, ("alpha * x + y", "alpha * (x + y)")), "suspect", ["only x is scaled"]),
+    "no alpha": ("01.5", edited(SCALED_ADD, ("alpha * x + y", "x + y")), "suspect", ["Multiply x by alpha"]),
+    "no y": ("01.5", edited(SCALED_ADD, ("alpha * x + y", "alpha * x")), "suspect", ["Add y"]),
+    "out like x": ("01.5", edited(SCALED_ADD, ("torch.empty_like(y)", "torch.empty_like(x)")), "dtype",
+        ["empty_like(y)"]),
+    "y overwritten": ("01.5", edited(SCALED_ADD, ("torch.empty_like(y)", "y")), "not_read",
+        ["store into a new tensor"]),
+    "x converted by torch": ("01.5", edited(SCALED_ADD, ("(x, y, out,", "(x.float(), y, out,")), "torch_work",
+        ["converts x itself"]),
+    "x scaled by torch": ("01.5", edited(SCALED_ADD, ("(x, y, out,", "(x.float() * alpha, y, out,"),
+        ("out, alpha,", "out, 1.0,")), "torch_work", ["converts x itself"]),
+    "torch alone": ("01.5", TORCH_ALONE, "no_kernel", ["write one and launch it"]),
+    "two kernels": ("01.5", TWO_KERNELS, "bytes", ["no tensor between two kernels"]),
+
+    "one way taken for binary": ("01.6", edited(AUDIT, ('"one way"', '"binary units"')), "verdict",
+        ["Compare the claim with read / time"]),
+    "binary taken for one way": ("01.6", edited(AUDIT, ('"binary units"', '"one way"')), "verdict",
+        ["Compare the claim with read / time"]),
+    "one call against L2": ("01.6", edited(AUDIT, ('if claim["buffers"] * moved <= l2', "if moved <= l2")), "verdict",
+        ["not one call's bytes"]),
+    "writes forgotten": ("01.6", READS_ALONE, "verdict", ["Both directions count"]),
+    "cache by rate": ("01.6", edited(AUDIT, ('if claim["buffers"] * moved <= l2', "if moved / time > 4.8e12")),
+        "verdict", ["two strings"]),
+    "the fastest": ("01.6",
+        "def wrong_claim(claims, l2):\n    return max(claims, key=lambda c: c['gbps'])['name'], 'cache'\n", "verdict",
+        ["is of DRAM"]),
+    "not a reason": ("01.6", "def wrong_claim(claims, l2):\n    return 'A', 1\n", "verdict", ["two strings"]),
+    "another word": ("01.6", "def wrong_claim(claims, l2):\n    return 'A', 'units'\n", "verdict",
+        ["one of the reasons"]),
+}
 
 
-@pytest.mark.parametrize("task, source, changes, hint", WRONG, ids=[f"{w[0]} {i} {w[3]}" for i, w in enumerate(WRONG)])
-def test_wrong(task, source, changes, hint):
-    verdict = verdict_of(task, edited(source, *changes))
-    assert (verdict.status, verdict.points) == ("failed", 0), verdict
-    assert hint in verdict.hint, verdict
-
-
-@pytest.mark.parametrize("task", ["01.1", "01.2", "01.3", "01.4", "01.5", "01.6"])
-def test_untouched(task):
-    from grading.checks import task as find_task
-
-    source = "".join(f"def {name}(*arguments):\n    raise NotImplementedError()\n\n" for name in find_task(task).functions)
-    assert verdict_of(task, source).status == "not_attempted"
+test_right, test_wrong, test_untouched, test_enough = tests_of(SOLUTION, RIGHT, WRONG)

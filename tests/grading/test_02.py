@@ -1,12 +1,9 @@
-"""Exercise 02 under test: several right answers of each task score, and each mistake fails with the hint made for it."""
+"""Exercise 02: right answers in several styles pass, each plausible mistake fails with the hint made for it."""
 
-import pytest
+from grading_tools import answers, edited, tests_of
 
-from grading_tools import answers, edited, verdict_of
-
-SEEDS = (20260, 1, 2)
-OWN = answers("02_execution_model")
-COUNT, ADD, TRANSPOSE, ROWS, STRAY = (OWN[f"02.{k}"] for k in range(1, 6))
+EXERCISE = "02_execution_model"
+SOLUTION = answers(EXERCISE)
 
 COUNT_BY_BYTES = '''
 def sectors(first, stride, itemsize):
@@ -64,8 +61,9 @@ def k(x_ptr, out_ptr, rows, cols, row_stride, T: tl.constexpr):
     per_row = tl.cdiv(cols, T)
     r = tl.program_id(0) // per_row * T + tl.arange(0, T)
     c = tl.program_id(0) % per_row * T + tl.arange(0, T)
-    tile = tl.load(x_ptr + r[:, None] * row_stride + c[None, :], mask=(r[:, None] < rows) & (c[None, :] < cols), other=0.0)
-    tl.store(out_ptr + c[:, None] * rows + r[None, :], tl.trans(tile), mask=(c[:, None] < cols) & (r[None, :] < rows))
+    inside = (r[:, None] < rows) & (c[None, :] < cols)
+    tile = tl.load(x_ptr + r[:, None] * row_stride + c[None, :], mask=inside, other=0.0)
+    tl.store(out_ptr + c[:, None] * rows + r[None, :], tl.trans(tile), mask=tl.trans(inside))
 
 def transpose(x):
     out = x.new_empty(x.shape[::-1])
@@ -163,19 +161,18 @@ def stray_gather(n, block):
     return (triton.cdiv(n, block) - 1, -1) if n % block else (-1, 0)
 '''
 
-RIGHT = [("02.1", COUNT), ("02.1", COUNT_BY_BYTES), ("02.1", COUNT_BY_TENSOR), ("02.2", ADD), ("02.2", ADD_STRIDING),
-         ("02.2", ADD_TWO_STORES), ("02.3", TRANSPOSE), ("02.3", TRANSPOSE_BY_TRANS), ("02.3", TRANSPOSE_LOOPING),
-         ("02.4", ROWS), ("02.4", ROWS_SCALAR), ("02.4", ROWS_TWO_DIMENSIONS), ("02.5", STRAY), ("02.5", STRAY_BY_LANES),
-         ("02.5", STRAY_CLOSED)]
-
-
-@pytest.mark.parametrize("task, source", RIGHT, ids=[f"{task} {i}" for i, (task, _) in enumerate(RIGHT)])
-def test_right(task, source):
-    for seed in SEEDS:
-        verdict = verdict_of(task, source, seed)
-        assert verdict.status in ("passed", "pending"), verdict
-        assert verdict.points + verdict.pending_points == verdict.max_points, verdict
-
+RIGHT = {
+    "by bytes": ("02.1", COUNT_BY_BYTES),
+    "by tensor": ("02.1", COUNT_BY_TENSOR),
+    "striding": ("02.2", ADD_STRIDING),
+    "y where there is any": ("02.2", ADD_TWO_STORES),
+    "tile transposed": ("02.3", TRANSPOSE_BY_TRANS),
+    "looping over columns": ("02.3", TRANSPOSE_LOOPING),
+    "scalars carried": ("02.4", ROWS_SCALAR),
+    "two dimensions": ("02.4", ROWS_TWO_DIMENSIONS),
+    "lane by lane": ("02.5", STRAY_BY_LANES),
+    "closed forms": ("02.5", STRAY_CLOSED),
+}
 
 ROW_BY_ROW = '''
 @triton.jit
@@ -190,77 +187,98 @@ def transpose(x):
     k[(x.shape[0], )](x, out, *x.shape, x.stride(0), 128)
     return out
 '''
-COLUMN_BY_COLUMN = ROW_BY_ROW.replace("out_ptr + col * rows + row", "out_ptr + row * rows + col").replace(
-    "x_ptr + row * row_stride + col", "x_ptr + col * row_stride + row").replace("tl.range(0, cols", "tl.range(0, rows").replace(
-    "col < cols", "col < rows").replace("(x.shape[0], )", "(x.shape[1], )")
+COLUMN_BY_COLUMN = edited(
+    ROW_BY_ROW, ("out_ptr + col * rows + row", "out_ptr + row * rows + col"), ("tl.range(0, cols", "tl.range(0, rows"),
+    ("x_ptr + row * row_stride + col", "x_ptr + col * row_stride + row"), ("col < cols", "col < rows"),
+    ("(x.shape[0], )", "(x.shape[1], )"))
 
-WRONG = [
-    # 02.1
-    ("02.1", COUNT, [("(first + lane", "(lane")], "count from `first`"),
-    ("02.1", COUNT, [("// 32 for lane", "// 128 for lane")], "four of them make a line"),
-    ("02.1", COUNT, [("len({(first + lane * stride * itemsize) // 32 for lane in range(32)})", "32")], "collect the sectors in a set"),
-    ("02.1", COUNT, [("len({(first + lane * stride * itemsize) // 32 for lane in range(32)})", "itemsize")], "go by addresses"),
-    ("02.1", COUNT, [("lane * stride * itemsize", "lane * stride")], "multiply by itemsize"),
-    ("02.1", COUNT, [("(shared + 1024)", "max(1, shared)")], "1,024 bytes more"),
-    ("02.1", COUNT, [("4 * (16_384 // per_warp) // warps", "65_536 // (32 * registers * warps)")], "multiples of 256"),
-    ("02.1", COUNT, [("4 * (16_384 // per_warp)", "65_536 // per_warp")], "count 16,384 // per_warp"),
-    ("02.1", COUNT, [("64 // warps, 32)", "64 // warps, 32) * warps")], "not warps"),
-    ("02.1", COUNT, [("64 // warps, 32)", "64 // warps)")], "at most 32 programs"),
-    ("02.1", COUNT, [("64 // warps, 32)", "32)")], "at most 64 warps"),
-    # 02.2
-    ("02.2", ADD, [("mask=offsets < m, other=0.0", "mask=mask")], "Two masks"),
-    ("02.2", ADD, [("x + y, mask=mask", "x + y")], "Two masks"),
-    ("02.2", ADD, [("other=0.0", "other=1.0")], "leaves a sum alone"),
-    ("02.2", ADD, [("x + y, mask=mask", "x + y, mask=offsets < m")], "has to be stored by the kernel"),
-    ("02.2", ADD, [("x + y, mask=mask", "x - y, mask=mask")], "Add."),
-    ("02.2", ADD, [("x + y, mask=mask", "x, mask=mask")], "Add y where"),
-    ("02.2", ADD, [("x.numel(), BLOCK), )](x", "y.numel(), BLOCK), )](x")], "has to be stored by the kernel"),
-    ("02.2", ADD, [("dtype=torch.float32", "dtype=x.dtype")], "dtype=torch.float32"),
-    ("02.2", "def add_short(x, y):\n    out = x.float()\n    out[:len(y)] += y\n    return out\n", [], "write one and launch it"),
-    # 02.3
-    ("02.3", ROW_BY_ROW, [], "two dimensions, at least 16"),
-    ("02.3", COLUMN_BY_COLUMN, [], "two dimensions, at least 16"),
-    ("02.3", TRANSPOSE, [("x, out, rows, cols, x.stride(0), ROWS=64, COLS=64", "x, out, rows, cols, cols, ROWS=64, COLS=64")], "x.stride(0)"),
-    ("02.3", TRANSPOSE, [("mask = (row < rows)[:, None] & (col < cols)[None, :]", "mask = (row < rows)[:, None] & (col >= 0)[None, :]")], "Mask rows and columns"),
-    ("02.3", TRANSPOSE, [("triton.cdiv(cols, 64))", "max(1, cols // 64))")], "never written"),
-    ("02.3", TRANSPOSE, [("torch.empty((cols, rows)", "torch.empty((rows, cols)")], "[cols, rows]"),
-    ("02.3", TRANSPOSE, [("col[None, :] * rows + row[:, None]", "row[:, None] * cols + col[None, :]")], "c * rows + r"),
-    ("02.3", "def transpose(x):\n    return x.T.contiguous()\n", [], "write one and launch it"),
-    # 02.4
-    ("02.4", ROWS, [("tl.where(mask, x, float(\"-inf\"))", "x")], "minus infinity"),
-    ("02.4", ROWS, [("total += x", "total = x")], "from tile to tile"),
-    ("02.4", ROWS, [("tl.range(0, cols, BLOCK)", "tl.range(0, tl.minimum(cols, BLOCK), BLOCK)")], "Loop over all tiles"),
-    ("02.4", ROWS, [("x.stride(0), BLOCK=2048", "x.shape[1], BLOCK=2048")], "x.stride(0)"),
-    ("02.4", ROWS, [("mask = col < cols", "mask = col >= 0")], "Mask every load"),
-    ("02.4", ROWS, [("BLOCK=2048", "BLOCK=131072")], "at most 2,048 columns"),
-    ("02.4", ROWS, [("return sums, largest", "return largest, sums")], "in this order"),
-    ("02.4", ROWS, [("tl.sum(total)", "tl.sum(total) / cols")], "not divided"),
-    ("02.4", ROWS, [("tl.maximum(largest, tl.where(mask, x,", "tl.maximum(largest, tl.where(mask, tl.abs(x),")], "sign included"),
-    # 02.5
-    ("02.5", STRAY, [("return (n - 1) // block, n ", "return n // block, n ")], "lane n - 1"),
-    ("02.5", STRAY, [("return (n - 1) // block, n ", "return -1, 0 ")], "goes to i + 1"),
-    ("02.5", STRAY, [("(n // block, n) if n % 32 else (-1, 0)", "(n // block, n)")], "changes nothing"),
-    ("02.5", STRAY, [("(n // block, n) if n % 32 else (-1, 0)", "(-1, 0)")], "rounded up to a multiple of 32"),
-    ("02.5", STRAY, [("return row, rows * cols", "return rows - 1, rows * cols")], "wider than two rows"),
-    ("02.5", STRAY, [("return row, rows * cols", "return 0, cols")], "inside the tensor"),
-    ("02.5", STRAY, [("return row, rows * cols", "return -1, 0")], "It has no mask"),
-    ("02.5", STRAY, [("(n // block, -1) if n % block", "(n // block, n) if n % block")], "as their index"),
-    ("02.5", STRAY, [("(n // block, -1) if n % block else (-1, 0)", "(n // block, -1)")], "no lane is masked"),
-    ("02.5", STRAY, [("(n // block, -1) if n % block else (-1, 0)", "(-1, 0)")], "the second load"),
-    ("02.5", STRAY, [("return row, rows * cols", "return row")], "two ints"),
-]
+WRONG = {
+    # name: task, changes to the solution or a whole answer, kind of finding, words that the hint has to hold
+    "from address 0": ("02.1", [("(first + lane", "(lane")], "suspect", ["count from `first`"]),
+    "lines for sectors": ("02.1", [("// 32 for lane", "// 128 for lane")], "suspect", ["four of them make a line"]),
+    "a sector per lane": ("02.1", [("len({(first + lane * stride * itemsize) // 32 for lane in range(32)})", "32")],
+        "suspect", ["collect the sectors in a set"]),
+    "sectors by itemsize": ("02.1",
+        [("len({(first + lane * stride * itemsize) // 32 for lane in range(32)})", "itemsize")], "suspect",
+        ["go by addresses"]),
+    "addresses without itemsize": ("02.1", [("lane * stride * itemsize", "lane * stride")], "suspect",
+        ["multiply by itemsize"]),
+    "nothing reserved": ("02.1", [("(shared + 1024)", "max(1, shared)")], "suspect", ["1,024 bytes more"]),
+    "registers not rounded": ("02.1", [("4 * (16_384 // per_warp) // warps", "65_536 // (32 * registers * warps)")],
+        "suspect", ["multiples of 256"]),
+    "one pool of registers": ("02.1", [("4 * (16_384 // per_warp)", "65_536 // per_warp")], "suspect",
+        ["count 16,384 // per_warp"]),
+    "warps for programs": ("02.1", [("64 // warps, 32)", "64 // warps, 32) * warps")], "suspect", ["not warps"]),
+    "no limit of programs": ("02.1", [("64 // warps, 32)", "64 // warps)")], "suspect", ["at most 32 programs"]),
+    "no limit of warps": ("02.1", [("64 // warps, 32)", "32)")], "suspect", ["at most 64 warps"]),
+
+    "one mask for both": ("02.2", [("mask=offsets < m, other=0.0", "mask=mask")], "out_of_bounds", ["Two masks"]),
+    "no mask on the store": ("02.2", [("x + y, mask=mask", "x + y")], "out_of_bounds", ["Two masks"]),
+    "missing elements are 1": ("02.2", [("other=0.0", "other=1.0")], "suspect", ["leaves a sum alone"]),
+    "stored up to m": ("02.2", [("x + y, mask=mask", "x + y, mask=offsets < m")], "unwritten",
+        ["has to be stored by the kernel"]),
+    "subtracted": ("02.2", [("x + y, mask=mask", "x - y, mask=mask")], "suspect", ["Add."]),
+    "y left out": ("02.2", [("x + y, mask=mask", "x, mask=mask")], "suspect", ["Add y where"]),
+    "missing elements without a value": ("02.2", [(", other=0.0", "")], "nan", ["other="]),
+    "a tile of 1,000": ("02.2", [("BLOCK = 1024", "BLOCK = 1000")], "exception", ["power of 2"]),
+    "grid of y": ("02.2", [("x.numel(), BLOCK), )](x", "y.numel(), BLOCK), )](x")], "unwritten",
+        ["has to be stored by the kernel"]),
+    "16-bit result": ("02.2", [("dtype=torch.float32", "dtype=x.dtype")], "dtype", ["dtype=torch.float32"]),
+    "torch adds": ("02.2", "def add_short(x, y):\n    out = x.float()\n    out[:len(y)] += y\n    return out\n",
+        "no_kernel", ["write one and launch it"]),
+
+    "row by row": ("02.3", ROW_BY_ROW, "sectors", ["two dimensions, at least 16"]),
+    "column by column": ("02.3", COLUMN_BY_COLUMN, "sectors", ["two dimensions, at least 16"]),
+    "cols for the row stride": ("02.3",
+        [("x, out, rows, cols, x.stride(0), ROWS=64, COLS=64", "x, out, rows, cols, cols, ROWS=64, COLS=64")],
+        "out_of_bounds", ["x.stride(0)"]),
+    "no mask for columns": ("02.3", [("& (col < cols)[None, :]", "& (col >= 0)[None, :]")], "out_of_bounds",
+        ["Mask rows and columns"]),
+    "last tiles left out": ("02.3", [("triton.cdiv(cols, 64))", "max(1, cols // 64))")], "unwritten",
+        ["never written"]),
+    "shape of x": ("02.3", [("torch.empty((cols, rows)", "torch.empty((rows, cols)")], "shape", ["[cols, rows]"]),
+    "order of x": ("02.3", [("col[None, :] * rows + row[:, None]", "row[:, None] * cols + col[None, :]")], "suspect",
+        ["c * rows + r"]),
+    "torch transposes": ("02.3", "def transpose(x):\n    return x.T.contiguous()\n", "no_kernel",
+        ["write one and launch it"]),
+
+    "maximum over masked lanes": ("02.4", [('tl.where(mask, x, float("-inf"))', "x")], "suspect", ["minus infinity"]),
+    "masked lanes without a value": ("02.4", [(", other=0.0", "")], "nan", ["Give the sum 0"]),
+    "sum in the dtype of x": ("02.4", [("other=0.0).to(tl.float32)", "other=0.0)"),
+        ("[BLOCK], dtype=tl.float32)\n    largest", "[BLOCK], dtype=x_ptr.dtype.element_ty)\n    largest")],
+        ("overflow", "sixteen_bit", "row_scale", "suspect"), ["fp32"]),
+    "only the last tile": ("02.4", [("total += x", "total = x")], "suspect", ["from tile to tile"]),
+    "only the first tile": ("02.4", [("tl.range(0, cols, BLOCK)", "tl.range(0, tl.minimum(cols, BLOCK), BLOCK)")],
+        "suspect", ["Loop over all tiles"]),
+    "columns for the stride": ("02.4", [("x.stride(0), BLOCK=2048", "x.shape[1], BLOCK=2048")], "out_of_bounds",
+        ["x.stride(0)"]),
+    "no mask": ("02.4", [("mask = col < cols", "mask = col >= 0")], "out_of_bounds", ["Mask every load"]),
+    "tile as wide as the row": ("02.4", [("BLOCK=2048", "BLOCK=131072")], "tile_too_wide", ["at most 2,048 columns"]),
+    "results exchanged": ("02.4", [("return sums, largest", "return largest, sums")], "suspect", ["in this order"]),
+    "mean": ("02.4", [("tl.sum(total)", "tl.sum(total) / cols")], "suspect", ["not divided"]),
+    "largest in size": ("02.4",
+        [("tl.maximum(largest, tl.where(mask, x,", "tl.maximum(largest, tl.where(mask, tl.abs(x),")], "suspect",
+        ["sign included"]),
+
+    "A: one program later": ("02.5", [("return (n - 1) // block, n ", "return n // block, n ")], "suspect",
+        ["lane n - 1"]),
+    "A: no stray": ("02.5", [("return (n - 1) // block, n ", "return -1, 0 ")], "suspect", ["goes to i + 1"]),
+    "B: whole blocks": ("02.5", [("(n // block, n) if n % 32 else (-1, 0)", "(n // block, n)")], "suspect",
+        ["changes nothing"]),
+    "B: no stray": ("02.5", [("(n // block, n) if n % 32 else (-1, 0)", "(-1, 0)")], "suspect",
+        ["rounded up to a multiple of 32"]),
+    "C: the last row": ("02.5", [("return row, rows * cols", "return rows - 1, rows * cols")], "suspect",
+        ["wider than two rows"]),
+    "C: past the row": ("02.5", [("return row, rows * cols", "return 0, cols")], "suspect", ["inside the tensor"]),
+    "C: no stray": ("02.5", [("return row, rows * cols", "return -1, 0")], "suspect", ["It has no mask"]),
+    "D: behind the tensor": ("02.5", [("(n // block, -1) if n % block", "(n // block, n) if n % block")], "suspect",
+        ["as their index"]),
+    "D: stray in full blocks": ("02.5", [("(n // block, -1) if n % block else (-1, 0)", "(n // block, -1)")],
+        "suspect", ["no lane is masked"]),
+    "D: no stray": ("02.5", [("(n // block, -1) if n % block else (-1, 0)", "(-1, 0)")], "suspect",
+        ["the second load"]),
+    "an int alone": ("02.5", [("return row, rows * cols", "return row")], "count", ["two ints"]),
+}
 
 
-@pytest.mark.parametrize("task, source, changes, hint", WRONG, ids=[f"{w[0]} {i} {w[3]}" for i, w in enumerate(WRONG)])
-def test_wrong(task, source, changes, hint):
-    verdict = verdict_of(task, edited(source, *changes))
-    assert (verdict.status, verdict.points) == ("failed", 0), verdict
-    assert hint in verdict.hint, verdict
-
-
-@pytest.mark.parametrize("task", [f"02.{k}" for k in range(1, 6)])
-def test_untouched(task):
-    from grading.checks import task as find_task
-
-    source = "".join(f"def {name}(*arguments):\n    raise NotImplementedError()\n\n" for name in find_task(task).functions)
-    assert verdict_of(task, source).status == "not_attempted"
+test_right, test_wrong, test_untouched, test_enough = tests_of(SOLUTION, RIGHT, WRONG)

@@ -1,11 +1,9 @@
 """Exercise 03: right answers in several styles pass, each plausible mistake fails with the hint made for it."""
 
-import pytest
-from grading_tools import answers, edited, verdict_of
+from grading_tools import answers, edited, tests_of
 
-SEEDS = (1, 2, 3)
-SOLUTION = {task: source.replace("### BEGIN SOLUTION", "pass").replace("### END SOLUTION", "pass")
-            for task, source in answers("03_tiling").items()}
+EXERCISE = "03_tiling"
+SOLUTION = answers(EXERCISE)
 
 COUNT_BY_PROGRAMS = '''
 from math import ceil
@@ -68,7 +66,8 @@ def one_axis_kernel(x, w, y, M, N, K, xs, xk, ws, wk, BM: tl.constexpr, BN: tl.c
 def NAME(x, w):
     y = x.new_empty((x.shape[0], w.shape[0]), dtype=torch.float32)
     M, N = y.shape
-    one_axis_kernel[(triton.cdiv(M, 64) * triton.cdiv(N, 32), )](x, w, y, M, N, x.shape[1], *x.stride(), *w.stride(), 64, 32, 16)
+    grid = (triton.cdiv(M, 64) * triton.cdiv(N, 32), )
+    one_axis_kernel[grid](x, w, y, M, N, x.shape[1], *x.stride(), *w.stride(), 64, 32, 16)
     return y
 '''
 STRIDING = '''
@@ -141,93 +140,124 @@ def choose_tile(shared, threads, stages, block_k, itemsize):
     return max(itertools.product([2**i for i in range(4, 9)], repeat=2), key=key)
 '''
 
-RIGHT = [*SOLUTION.items(), ("03.1", COUNT_BY_PROGRAMS), ("03.1", COUNT_BY_TILE), ("03.2", LOOP_K_OUTSIDE),
-         ("03.2", LOOP_SPLIT), *((task, source.replace("NAME", name)) for task, name in (("03.3", "linear"), ("03.4", "any_linear"))
-                                 for source in (ONE_AXIS, STRIDING)),
-         ("03.5", ORDER_COLUMNS), ("03.5", ORDER_SNAKE), ("03.6", CHOOSE_BY_LOOPS), ("03.6", CHOOSE_BY_RATIO)]
+RIGHT = {
+    "by programs": ("03.1", COUNT_BY_PROGRAMS),
+    "by tile": ("03.1", COUNT_BY_TILE),
+    "K outside": ("03.2", LOOP_K_OUTSIDE),
+    "split": ("03.2", LOOP_SPLIT),
+    "one axis": ("03.3", ONE_AXIS.replace("NAME", "linear")),
+    "striding": ("03.3", STRIDING.replace("NAME", "linear")),
+    "one axis, any size": ("03.4", ONE_AXIS.replace("NAME", "any_linear")),
+    "striding, any size": ("03.4", STRIDING.replace("NAME", "any_linear")),
+    "bands of columns": ("03.5", ORDER_COLUMNS),
+    "snake": ("03.5", ORDER_SNAKE),
+    "by loops": ("03.6", CHOOSE_BY_LOOPS),
+    "by ratio": ("03.6", CHOOSE_BY_RATIO),
+}
+
+WRONG = {
+    # name: task, changes to the solution or a whole answer, kind of finding, words that the hint has to hold
+    "results not written": ("03.1", [("programs * (k + k + 1)", "programs * (k + k)")], "suspect",
+        ["Each result is written once"]),
+    "tensors once": ("03.1", [("programs * (k + k + 1) * itemsize", "(m * k + n * k + m * n) * itemsize")], "suspect",
+        ["asked for again"]),
+    "no reuse counted": ("03.1", [("m * k * tiles_n", "m * k"), ("n * k * tiles_m", "n * k")], "suspect",
+        ["asked for again"]),
+    "tiles exchanged": ("03.1", [("m * k * tiles_n", "m * k * tiles_m"), ("n * k * tiles_m", "n * k * tiles_n")],
+        "suspect", ["programs beside each other"]),
+    "tiles rounded down": ("03.1", [("-(-m // block_m), -(-n // block_n)", "m // block_m, n // block_n")], "suspect",
+        ["round the number of tiles up"]),
+    "whole tiles": ("03.1", [("m * k * tiles_n", "tiles_m * block_m * k * tiles_n"),
+        ("n * k * tiles_m", "tiles_n * block_n * k * tiles_m")], "suspect", ["masked"]),
+    "tiles without results": ("03.1", [("return (x + w + m * n)", "return (x + w)")], "suspect",
+        ["Each result is written once"]),
+    "bytes over FLOPs": ("03.1", [("return flops / read", "return read / flops")], "suspect", ["FLOPs over bytes"]),
+    "one FLOP per pair": ("03.1", [("2 * block_m * block_n", "block_m * block_n")], "suspect", ["are two FLOPs"]),
+    "elements for bytes": ("03.1", [("(block_m + block_n) * itemsize", "(block_m + block_n)")], "suspect",
+        ["Divide by bytes"]),
+    "a float": ("03.1", [("return (x + w + m * n) * itemsize", "return float((x + w + m * n) * itemsize)")], "type",
+        ["Bytes are whole"]),
+
+    "only the last tile": ("03.2", [("total += x_tile", "total = x_tile")], "suspect",
+        ["starts at zero before the loop"]),
+    "sums in 16 bits, in torch": ("03.2", [("total = torch.zeros_like(y[rows, cols])",
+        "total = torch.zeros_like(y[rows, cols], dtype=torch.bfloat16)"), ("x_tile @ w_tile.T", "(x_tile @ w_tile.T).bfloat16()")],
+        None, ["fp32"]),
+    "columns rounded down": ("03.2", [("range(0, N, block)", "range(0, N - block + 1, block)")], "nan",
+        ["range(0, size, block)"]),
+    "rows rounded down": ("03.2", [("range(0, M, block)", "range(0, M - block + 1, block)")], "nan",
+        ["range(0, size, block)"]),
+    "K rounded down": ("03.2", [("range(0, K, block)", "range(0, K - block + 1, block)")], "suspect",
+        ["smaller than a block"]),
+    "16-bit products": ("03.2",
+        [(".float()     # [block, block]\n                w", "     # [block, block]\n                w"),
+        ("w[cols, k:k + block].float()", "w[cols, k:k + block]"),
+        ("total += x_tile @ w_tile.T", "total += (x_tile @ w_tile.T).float()")], "wrong",
+        ["fp32 before they are multiplied"]),
+    "whole rows": ("03.2", [("y[rows, cols] = total", "y[rows, cols] = x[rows].float() @ w[cols].float().T")],
+        "whole_tensor", ["Take slices of block by block"]),
+
+    "first tile again and again": ("03.3", [("w_ptrs + start", "w_ptrs + 0")], "wrong", ["sum runs over all of K"]),
+    "K for x's row stride": ("03.3", [("row[:, None] * x_row_stride", "row[:, None] * K")], "out_of_bounds",
+        ["x.stride(0)"]),
+    "K for w's row stride": ("03.3", [("col[None, :] * w_row_stride", "col[None, :] * K")], "out_of_bounds",
+        ["w.stride(0)"]),
+    "one column of tiles": ("03.3", [("(M // 32, N // 32)", "(M // 32, 1)")], "unwritten", ["cover every tile"]),
+    "tiles of 16": ("03.3", [("(M // 32, N // 32)", "(M // 16, N // 16)"), ("BLOCK=32", "BLOCK=16")], "bytes",
+        ["Smaller tiles ask for more"]),
+    "sum not carried": ("03.3", [("tl.zeros([BLOCK, BLOCK], dtype=tl.float32)",
+        "tl.zeros([BLOCK, BLOCK], dtype=tl.float32)\n    kept = total"),
+        ("tl.load(w_ptrs + start), total,", "tl.load(w_ptrs + start), kept,")], "suspect",
+        ["starts at zero before the loop"]),
+    "sums in 16 bits": ("03.3", [("total = tl.dot(tl.load(x_ptrs + start), tl.load(w_ptrs + start), total,",
+        "total += tl.dot(tl.load(x_ptrs + start), tl.load(w_ptrs + start),"),
+        ("tl.zeros([BLOCK, BLOCK], dtype=tl.float32)", "tl.zeros([BLOCK, BLOCK], dtype=tl.bfloat16)"),
+        ('input_precision="ieee")', 'input_precision="ieee").to(tl.bfloat16)')], None, ["fp32"]),
+    "torch alone": ("03.3", "def linear(x, w):\n    return x.float() @ w.float().T\n", "no_kernel",
+        ["write one and launch it"]),
+
+    "no mask for M": ("03.4", [("(row[:, None] < M) & (k[None, :] < K)", "(k[None, :] < K)")], "out_of_bounds",
+        ["A tile that hangs over"]),
+    "no mask for N": ("03.4", [("(col[None, :] < N) & (k[:, None] < K)", "(k[:, None] < K)")], "out_of_bounds",
+        ["A tile that hangs over"]),
+    "masks in K alone": ("03.4", [("(row[:, None] < M) & (k[None, :] < K)", "k[None, :] < K"),
+        ("(col[None, :] < N) & (k[:, None] < K)", "k[:, None] < K")], "out_of_bounds", ["A tile that hangs over"]),
+    "sums in 16 bits, any size": ("03.4", [("total = tl.dot(x, w, total,", "total += tl.dot(x, w,"),
+        ("tl.zeros([BLOCK, BLOCK], dtype=tl.float32)", "tl.zeros([BLOCK, BLOCK], dtype=tl.bfloat16)"),
+        ('input_precision="ieee")', 'input_precision="ieee").to(tl.bfloat16)')], None, ["fp32"]),
+    "no mask on the store": ("03.4", [(", mask=(row[:, None] < M) & (col[None, :] < N))", ")")], "out_of_bounds",
+        ["A tile that hangs over"]),
+    "columns side by side": ("03.4", [("k[None, :] * x_col_stride", "k[None, :]")], "wrong",
+        ["neighbours in a row are stride(1)"]),
+    "edge tiles left out": ("03.4", [("triton.cdiv(M, 32), triton.cdiv(N, 32)", "max(1, M // 32), max(1, N // 32)")],
+        "unwritten", ["are never written"]),
+    "no mask for K": ("03.4", [(" & (k[None, :] < K)", ""), (" & (k[:, None] < K)", "")], "out_of_bounds",
+        ["A tile that hangs over"]),
+    "a ragged K rounded down": ("03.4", [("range(0, K, BLOCK)", "range(0, K - BLOCK + 1, BLOCK)")], "suspect",
+        ["smaller than a block"]),
+
+    "row by row": ("03.5", [("GROUP=4", "GROUP=1")], "verdict", ["nearly square"]),
+    "column by column": ("03.5", [("GROUP=4", "GROUP=64")], "verdict", ["nearly square"]),
+    "last group as high as the others": ("03.5", [("tl.minimum(tiles_m - first, GROUP)", "GROUP")], "out_of_bounds",
+        ["last group may have fewer rows"]),
+    "order claimed": ("03.5", [("tile_m * tiles_n + tile_n)", "program)")], "verdict", ["nearly square"]),
+    "order of other tiles": ("03.5",
+        [('tl.dot(x, w, input_precision="ieee")', 'tl.dot(x, w, input_precision="ieee") * 2')], "verdict",
+        ["tile whose number you report"]),
+    "y alone": ("03.5", [("return y, order", "return y")], "verdict", ["expected two"]),
+    "order in fp32": ("03.5", [("dtype=torch.int32", "dtype=torch.float32")], "verdict", ["int32 tensor"]),
+
+    "one stage": ("03.6", [("stages * (m + n)", "(m + n)")], "verdict", ["Every stage holds"]),
+    "the larger tile alone": ("03.6",
+        [("(m + n) * block_k * itemsize <= shared", "max(m, n) * block_k * itemsize <= shared")], "verdict",
+        ["Every stage holds"]),
+    "registers left out": ("03.6", [(" and m * n <= 128 * threads", "")], "verdict", ["sums per thread"]),
+    "smallest": ("03.6", [("max(fits,", "min(fits,")], "verdict", ["which fits too"]),
+    "square tiles alone": ("03.6", [("for m in sides for n in sides", "for m in sides for n in [m]")], "verdict",
+        ["which fits too"]),
+    "words for numbers": ("03.6", [("return max(fits", "return str(max(fits"),
+        ("(tile[0] + tile[1]))", "(tile[0] + tile[1])))")], "verdict", ["two ints"]),
+}
 
 
-@pytest.mark.parametrize("task, source", RIGHT, ids=[f"{task} {i}" for i, (task, _) in enumerate(RIGHT)])
-def test_right(task, source):
-    for seed in SEEDS[:1] if task in ("03.3", "03.4", "03.5") else SEEDS:
-        verdict = verdict_of(task, source, seed)
-        assert (verdict.status, verdict.points) == ("passed", verdict.max_points), verdict
-
-
-TORCH_ALONE = "def linear(x, w):\n    return x.float() @ w.float().T\n"
-COLUMN_FIRST = [("GROUP=4", "GROUP=64")]
-WRONG = [
-    # 03.1
-    ("03.1", [("programs * (k + k + 1)", "programs * (k + k)")], "Each result is written once"),
-    ("03.1", [("programs * (k + k + 1) * itemsize", "(m * k + n * k + m * n) * itemsize")], "asked for again"),
-    ("03.1", [("m * k * tiles_n", "m * k"), ("n * k * tiles_m", "n * k")], "asked for again"),
-    ("03.1", [("m * k * tiles_n", "m * k * tiles_m"), ("n * k * tiles_m", "n * k * tiles_n")], "programs beside each other"),
-    ("03.1", [("-(-m // block_m), -(-n // block_n)", "m // block_m, n // block_n")], "round the number of tiles up"),
-    ("03.1", [("m * k * tiles_n", "tiles_m * block_m * k * tiles_n"), ("n * k * tiles_m", "tiles_n * block_n * k * tiles_m")], "masked"),
-    ("03.1", [("return (x + w + m * n)", "return (x + w)")], "Each result is written once"),
-    ("03.1", [("return flops / read", "return read / flops")], "FLOPs over bytes"),
-    ("03.1", [("2 * block_m * block_n", "block_m * block_n")], "are two FLOPs"),
-    ("03.1", [("(block_m + block_n) * itemsize", "(block_m + block_n)")], "Divide by bytes"),
-    ("03.1", [("return (x + w + m * n) * itemsize", "return float((x + w + m * n) * itemsize)")], "Bytes are whole"),
-    # 03.2
-    ("03.2", [("total += x_tile", "total = x_tile")], "starts at zero before the loop"),
-    ("03.2", [("range(0, N, block)", "range(0, N - block + 1, block)")], "range(0, size, block)"),
-    ("03.2", [("range(0, M, block)", "range(0, M - block + 1, block)")], "range(0, size, block)"),
-    ("03.2", [("range(0, K, block)", "range(0, K - block + 1, block)")], "smaller than a block"),
-    ("03.2", [(".float()     # [block, block]\n                w", "     # [block, block]\n                w"),
-              ("w[cols, k:k + block].float()", "w[cols, k:k + block]"), ("total += x_tile @ w_tile.T", "total += (x_tile @ w_tile.T).float()")],
-     "fp32 before they are multiplied"),
-    ("03.2", [("y[rows, cols] = total", "y[rows, cols] = x[rows].float() @ w[cols].float().T")], "Take slices of block by block"),
-    # 03.3
-    ("03.3", [("w_ptrs + start", "w_ptrs + 0")], "sum runs over all of K"),
-    ("03.3", [("row[:, None] * x_row_stride", "row[:, None] * K")], "x.stride(0)"),
-    ("03.3", [("col[None, :] * w_row_stride", "col[None, :] * K")], "w.stride(0)"),
-    ("03.3", [("(M // 32, N // 32)", "(M // 32, 1)")], "cover every tile"),
-    ("03.3", [("(M // 32, N // 32)", "(M // 16, N // 16)"), ("BLOCK=32", "BLOCK=16")], "Smaller tiles ask for more"),
-    ("03.3", [("tl.zeros([BLOCK, BLOCK], dtype=tl.float32)", "tl.zeros([BLOCK, BLOCK], dtype=tl.float32)\n    kept = total"),
-              ("total = tl.dot(tl.load(x_ptrs + start), tl.load(w_ptrs + start), total,", "total = tl.dot(tl.load(x_ptrs + start), tl.load(w_ptrs + start), kept,")],
-     "starts at zero before the loop"),
-    # 03.4
-    ("03.4", [("(row[:, None] < M) & (k[None, :] < K)", "(k[None, :] < K)")], "A tile that hangs over"),
-    ("03.4", [("(col[None, :] < N) & (k[:, None] < K)", "(k[:, None] < K)")], "A tile that hangs over"),
-    ("03.4", [(", mask=(row[:, None] < M) & (col[None, :] < N))", ")")], "A tile that hangs over"),
-    ("03.4", [("k[None, :] * x_col_stride", "k[None, :]")], "neighbours in a row are stride(1)"),
-    ("03.4", [("triton.cdiv(M, 32), triton.cdiv(N, 32)", "max(1, M // 32), max(1, N // 32)")], "are never written"),
-    ("03.4", [(" & (k[None, :] < K)", ""), (" & (k[:, None] < K)", "")], "A tile that hangs over"),
-    ("03.4", [("range(0, K, BLOCK)", "range(0, K - BLOCK + 1, BLOCK)")], "smaller than a block"),
-    # 03.5
-    ("03.5", [("GROUP=4", "GROUP=1")], "nearly square"),
-    ("03.5", COLUMN_FIRST, "nearly square"),
-    ("03.5", [("tl.minimum(tiles_m - first, GROUP)", "GROUP")], "last group may have fewer rows"),
-    ("03.5", [("tile_m * tiles_n + tile_n)", "program)")], "nearly square"),
-    ("03.5", [('tl.dot(x, w, input_precision="ieee")', 'tl.dot(x, w, input_precision="ieee") * 2')], "tile whose number you report"),
-    ("03.5", [("return y, order", "return y")], "expected two"),
-    ("03.5", [("dtype=torch.int32", "dtype=torch.float32")], "int32 tensor"),
-    # 03.6
-    ("03.6", [("stages * (m + n)", "(m + n)")], "Every stage holds"),
-    ("03.6", [("(m + n) * block_k * itemsize <= shared", "max(m, n) * block_k * itemsize <= shared")], "Every stage holds"),
-    ("03.6", [(" and m * n <= 128 * threads", "")], "sums per thread"),
-    ("03.6", [("max(fits,", "min(fits,")], "which fits too"),
-    ("03.6", [("for m in sides for n in sides", "for m in sides for n in [m]")], "which fits too"),
-    ("03.6", [("return max(fits", "return str(max(fits"), ("(tile[0] + tile[1]))", "(tile[0] + tile[1])))")], "two ints"),
-]
-
-
-@pytest.mark.parametrize("task, changes, hint", WRONG, ids=[f"{w[0]} {i} {w[2]}" for i, w in enumerate(WRONG)])
-def test_wrong(task, changes, hint):
-    verdict = verdict_of(task, edited(SOLUTION[task], *changes))
-    assert (verdict.status, verdict.points) == ("failed", 0), verdict
-    assert hint in verdict.hint, verdict
-
-
-def test_torch_alone_is_no_kernel():
-    verdict = verdict_of("03.3", TORCH_ALONE)
-    assert verdict.status == "failed" and "write one and launch it" in verdict.hint
-
-
-@pytest.mark.parametrize("task", sorted(SOLUTION))
-def test_untouched(task):
-    from grading.checks import task as find_task
-
-    source = "".join(f"def {name}(*arguments):\n    raise NotImplementedError()\n\n" for name in find_task(task).functions)
-    assert verdict_of(task, source).status == "not_attempted"
+test_right, test_wrong, test_untouched, test_enough = tests_of(SOLUTION, RIGHT, WRONG)

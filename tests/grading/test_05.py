@@ -1,34 +1,49 @@
 """Exercise 05: right answers in several styles pass, and each plausible wrong one fails with the hint made for it."""
 
-import pytest
-from grading_tools import answers, edited, verdict_of
+from grading_tools import answers, edited, tests_of, verdict_of
 
-SOLUTION = answers("05_rmsnorm")
+EXERCISE = "05_rmsnorm"
+SOLUTION = answers(EXERCISE)
 SOLUTION["05.6"] = "TILE = 64\n\n\n" + SOLUTION["05.6"]  # which a given cell defines
-SEEDS = (1, 2, 3, 4, 5)
-
-
-def full(verdict):
-    return verdict.points + verdict.pending_points == verdict.max_points and verdict.status in ("passed", "pending")
-
-
-@pytest.mark.parametrize("task", sorted(SOLUTION))
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_solution_gets_full_marks(task, seed):
-    verdict = verdict_of(task, SOLUTION[task], seed)
-    assert full(verdict), verdict
-
 
 # ---------------------------------------------------------------- right, in another style
 
 RIGHT = {
-    "05.1 one formula": ("05.1", '''
+    "one formula": ("05.1", '''
 def total(passes, per_row):
     return lambda rows, cols, itemsize: (passes * rows * cols + cols) * itemsize + 4 * per_row * rows
 
 eager_bytes, two_pass_bytes, resident_bytes = total(7, 4), total(3, 1), total(2, 1)
 '''),
-    "05.2 chunks": ("05.2", '''
+    "tensor by tensor": ("05.1", '''
+def of(*tensors):
+    return sum(elements * size for elements, size in tensors)
+
+def eager_bytes(rows, cols, itemsize):
+    m, v, gain = (rows * cols, itemsize), (rows, 4), (cols, itemsize)
+    return of(m, m) + of(m, v) + of(v, v) + of(m, v, m) + of(m, gain, m)
+
+def resident_bytes(rows, cols, itemsize):
+    return of((rows * cols, itemsize), (cols, itemsize), (rows * cols, itemsize), (rows, 4))
+
+def two_pass_bytes(rows, cols, itemsize):
+    return resident_bytes(rows, cols, itemsize) + of((rows * cols, itemsize))
+'''),
+    "row by row, one row of tiles at a time": ("05.2", '''
+def tile_loop(x, weight, eps, block):
+    y = x.new_empty(x.shape, dtype=torch.float32)
+    scale = torch.empty(len(x), device=x.device)
+    for row in range(len(x)):
+        total = 0.0
+        for start in range(0, x.shape[1], block):
+            total += torch.linalg.vector_norm(x[row, start:start + block], dtype=torch.float32)**2
+        scale[row] = 1 / torch.sqrt(total / x.shape[1] + eps)
+        for start in range(0, x.shape[1], block):
+            tile, gain = x[row, start:start + block].to(torch.float32), weight[start:start + block]
+            y[row, start:start + block] = torch.addcmul(tile * scale[row], tile * scale[row], gain)
+    return y, scale
+'''),
+    "chunks": ("05.2", '''
 def tile_loop(x, weight, eps, block):
     rows, cols = x.shape
     y = torch.zeros((rows, cols), device=x.device)
@@ -41,7 +56,7 @@ def tile_loop(x, weight, eps, block):
         out.copy_(torch.addcmul(piece * scale.unsqueeze(1), piece * scale.unsqueeze(1), w))
     return y, scale
 '''),
-    "05.3 several rows per program": ("05.3", '''
+    "several rows per program": ("05.3", '''
 @triton.jit
 def rows_kernel(x, w, out, s, stride, n_rows, n: tl.constexpr, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -60,7 +75,7 @@ def gemma_norm(x, weight, eps):
                                           BLOCK=triton.next_power_of_2(cols))
     return y, scale
 '''),
-    "05.3 persistent, gain made by torch": ("05.3", '''
+    "persistent, gain made by torch": ("05.3", '''
 @triton.jit
 def walk(x_ptr, gain_ptr, y_ptr, scale_ptr, stride, rows, cols, eps, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
@@ -83,7 +98,27 @@ def gemma_norm(x, weight, eps):
     walk[(min(2, rows), )](x, weight + 1, y, scale, x.stride(0), rows, cols, eps, BLOCK=triton.next_power_of_2(cols))
     return [y, scale]
 '''),
-    "05.3 tuned": ("05.3", '''
+    "block pointers, both vectors made by torch": ("05.3", '''
+@triton.jit
+def blocks(x_ptr, gain_ptr, y_ptr, scale_ptr, rows, stride, cols, inverse, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    x_block = tl.make_block_ptr(x_ptr, (rows, cols), (stride, 1), (row, 0), (1, BLOCK), (1, 0))
+    gain_block = tl.make_block_ptr(gain_ptr, (cols, ), (1, ), (0, ), (BLOCK, ), (0, ))
+    y_block = tl.make_block_ptr(y_ptr, (rows, cols), (cols, 1), (row, 0), (1, BLOCK), (1, 0))
+    x = tl.load(x_block, boundary_check=(1, ), padding_option="zero").to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x, axis=1) * tl.load(inverse) + eps)
+    tl.store(scale_ptr + row + tl.arange(0, 1), scale)
+    gain = tl.load(gain_block, boundary_check=(0, ), padding_option="zero")
+    tl.store(y_block, x * scale[:, None] * gain[None, :], boundary_check=(1, ))
+
+def gemma_norm(x, weight, eps):
+    rows, cols = x.shape
+    y, scale = torch.empty(rows, cols, device=x.device), torch.empty(rows, device=x.device)
+    inverse = torch.full((1, ), 1 / cols, device=x.device)
+    blocks[(rows, )](x, 1 + weight, y, scale, rows, x.stride(0), cols, inverse, eps, triton.next_power_of_2(cols))
+    return y, scale
+'''),
+    "tuned": ("05.3", '''
 @triton.autotune([triton.Config({}, num_warps=warps) for warps in (1, 4, 16)], key=["cols"])
 @triton.heuristics({"BLOCK": lambda args: triton.next_power_of_2(args["cols"])})
 @triton.jit
@@ -110,7 +145,7 @@ def gemma_norm(x, weight, eps):
     tuned[lambda meta: (len(x), )](x, weight, y, s, x.stride(0), x.shape[1], eps)
     return y, s
 '''),
-    "05.4 two kernels, partial sums between them": ("05.4", '''
+    "two kernels, partial sums between them": ("05.4", '''
 @triton.jit
 def sums(x_ptr, part_ptr, stride, cols, tiles, BLOCK: tl.constexpr):
     row, tile = tl.program_id(0), tl.program_id(1)
@@ -138,7 +173,32 @@ def wide_norm(x, weight, eps, out_dtype):
     finish[(rows, tiles)](x, weight, part, y, x.stride(0), cols, tiles, eps, block, triton.next_power_of_2(tiles))
     return y
 '''),
-    "05.4 atomics": ("05.4", '''
+    "gain made by torch": ("05.4", '''
+@triton.jit
+def square(a):
+    return a * a
+
+@triton.jit
+def stream(x_ptr, gain_ptr, y_ptr, row_stride, cols, eps, WIDTH: tl.constexpr):
+    row, total = tl.program_id(0).to(tl.int64), 0.0
+    for tile in range(tl.cdiv(cols, WIDTH)):
+        c = tile * WIDTH + tl.arange(0, WIDTH)
+        x = tl.load(x_ptr + row * row_stride + c, mask=c < cols, other=0.0)
+        total += tl.sum(square(x.to(tl.float32)), axis=0)
+    scale = 1.0 / tl.sqrt_rn(total / cols + eps)
+    for tile in range(tl.cdiv(cols, WIDTH)):
+        c = tile * WIDTH + tl.arange(0, WIDTH)
+        x = tl.load(x_ptr + row * row_stride + c, mask=c < cols, other=0.0).to(tl.float32)
+        gain = tl.load(gain_ptr + c, mask=c < cols, other=0.0)
+        tl.store(y_ptr + row * cols + c, (x * gain * scale).to(y_ptr.dtype.element_ty), mask=c < cols)
+
+def wide_norm(x, weight, eps, out_dtype):
+    gain = weight.clone().add_(1.0)
+    y = x.new_empty(x.shape, dtype=out_dtype)
+    stream[(len(x), 1, 1)](x, gain, y, row_stride=x.stride(0), cols=x.shape[1], eps=eps, WIDTH=2048)
+    return y
+'''),
+    "atomics": ("05.4", '''
 @triton.jit
 def add_up(x_ptr, total_ptr, stride, cols, BLOCK: tl.constexpr):
     row = tl.program_id(1)
@@ -161,7 +221,7 @@ def wide_norm(x, weight, eps, out_dtype):
     scale_rows[grid](x, weight, total, y, x.stride(0), x.shape[1], eps, BLOCK=4096)
     return y
 '''),
-    "05.4 backwards, resident where it fits": ("05.4", '''
+    "backwards, resident where it fits": ("05.4", '''
 @triton.jit
 def both_ways(x_ptr, weight_ptr, y_ptr, stride, cols: tl.constexpr, eps, tiles, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
@@ -182,7 +242,7 @@ def wide_norm(x, weight, eps, out_dtype):
     both_ways[(x.shape[0], )](x, weight, y, x.stride(0), x.shape[1], eps, triton.cdiv(x.shape[1], 1024), BLOCK=1024)
     return y
 '''),
-    "05.5 two tiles at once": ("05.5", '''
+    "two tiles at once": ("05.5", '''
 @triton.jit
 def fused(x_ptr, stream_ptr, weight_ptr, y_ptr, cols: tl.constexpr, eps: tl.constexpr, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * cols + tl.arange(0, BLOCK)
@@ -199,7 +259,25 @@ def add_gemma_norm(x, residual, weight, eps):
     fused[x.shape[:1]](x, residual, weight, y, x.shape[1], eps, triton.next_power_of_2(x.shape[1]))
     return y
 '''),
-    "05.5 row by row, through views": ("05.5", '''
+    "persistent, gain made by torch": ("05.5", '''
+@triton.jit
+def walk_rows(x_ptr, stream_ptr, gain_ptr, y_ptr, rows, cols, eps, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    gain = tl.load(gain_ptr + c, mask=c < cols, other=0.0)
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0)):
+        at = row.to(tl.int64) * cols + c
+        total = tl.load(stream_ptr + at, mask=c < cols, other=0.0) + tl.load(x_ptr + at, mask=c < cols, other=0.0)
+        tl.store(stream_ptr + at, total, mask=c < cols)
+        scale = tl.rsqrt(tl.sum(total * total) / cols + eps)
+        tl.store(y_ptr + at, (scale * total * gain).to(y_ptr.dtype.element_ty), mask=c < cols)
+
+def add_gemma_norm(x, residual, weight, eps):
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    walk_rows[(min(3, len(x)), )](x, residual, torch.ones_like(weight) + weight, y, *x.shape, eps,
+                                  BLOCK=triton.next_power_of_2(x.shape[1]))
+    return y
+'''),
+    "row by row, through views": ("05.5", '''
 @triton.jit
 def one_row(x_ptr, residual_ptr, weight_ptr, y_ptr, cols, eps, BLOCK: tl.constexpr):
     c = tl.arange(0, BLOCK)
@@ -214,173 +292,187 @@ def add_gemma_norm(x, residual, weight, eps):
         one_row[(1, )](a, b, weight, c, len(a), eps, BLOCK=triton.next_power_of_2(len(a)))
     return y
 '''),
-    "05.6 alternating signs": ("05.6", '''
+    "alternating signs": ("05.6", '''
 def show_wrong(cols):
     row = torch.full((cols, ), 0.0625)
     row[1::2] *= -1
     row[:64] = 2.0
     return ["carry", row]
 '''),
+    "values chosen at random": ("05.6", '''
+def show_wrong(cols):
+    signs = torch.where(torch.rand(cols) < 0.5, -1.0, 1.0)
+    sizes = torch.cat([torch.full((64, ), 2.0), torch.full((cols - 64, ), 2.0**-4)])
+    return "carry", (signs * sizes).bfloat16().float()
+'''),
 }
-
-
-@pytest.mark.parametrize("name", RIGHT)
-def test_right_answers_in_other_styles_pass(name):
-    task, source = RIGHT[name]
-    for seed in SEEDS[:2]:
-        verdict = verdict_of(task, source, seed)
-        assert full(verdict), verdict
-
 
 # ---------------------------------------------------------------- wrong, each with its hint
 
 X_LOAD = "x_row_stride + columns, mask=inside, other=0.0"
-FIRST_LOOP = ("    for start in range(0, cols, BLOCK):\n        columns = start + tl.arange(0, BLOCK)\n        x = tl.load(x_row + "
-              "columns, mask=columns < cols, other=0.0).to(tl.float32)\n        squares += x * x")
+FIRST_LOOP = """    for start in range(0, cols, BLOCK):
+        columns = start + tl.arange(0, BLOCK)
+        x = tl.load(x_row + columns, mask=columns < cols, other=0.0).to(tl.float32)
+        squares += x * x"""
 RESIDUAL_LOAD = "tl.load(residual_ptr + row * cols + columns, mask=inside, other=0.0)"
 BY_TORCH = ("    return y, scale", "    scale = torch.rsqrt(x.float().square().mean(1) + eps)\n"
             "    return x.float() * scale[:, None] * (1 + weight), scale")
 
 WRONG = {
-    # task, changes to the solution, kind of finding, words that the hint must hold
+    # name: task, changes to the solution or a whole answer, kind of finding, words that the hint has to hold
+    "weight per row": ("05.1", [("matrix + cols * itemsize + matrix + 4 * rows   #",
+        "matrix + rows * cols * itemsize + matrix + 4 * rows  #")], "suspect", ["once per row"]),
+    "x counted once": ("05.1", [("2 * matrix + cols", "matrix + cols")], "suspect", ["reads it twice"]),
+    "x counted twice": ("05.1", [("    return matrix + cols", "    return 2 * matrix + cols")], "suspect",
+        ["reads it once"]),
+    "eager without intermediates": ("05.1",
+        [("square + mean + scale + normed + y", "3 * matrix + cols * itemsize + 16 * rows")], "suspect",
+        ["intermediate"]),
+    "a float": ("05.1", [("return 2 * matrix", "return 2.0 * matrix")], "type", ["expected an int"]),
+    "nonsense": ("05.1", [("square + mean + scale + normed + y", "17")], "wrong", ["gives 17"]),
+
+    "whole matrix converted": ("05.2",
+        [("    sum_of_squares = torch.z", "    x = x.float()\n    sum_of_squares = torch.z")], "whole_tensor",
+        ["_to_copy", "slice"]),
+    "loop rounds down": ("05.2", [("range(0, cols, block)", "range(0, cols // block * block, block)")], "nan",
+        ["second loop"]),
+    "only the last slice": ("05.2", [("sum_of_squares += ", "sum_of_squares = ")], "suspect", ["last tile"]),
+    "divided by block": ("05.2", [("/ cols", "/ block")], "divisor", ["64/256"]),
+    "squares in fp16": ("05.2", [("block].float()          #", "block]  #")], "overflow", ["fp32"]),
+
     "no tail mask": ("05.3", [(", mask=inside, other=0.0", ""), (", mask=inside", "")], "out_of_bounds",
-                     ["reads x[", "program", "mask"]),
+        ["reads x[", "program", "mask"]),
     "no mask on the store": ("05.3", [("* (1 + weight), mask=inside", "* (1 + weight)")], "out_of_bounds",
-                             ["writes y[", "mask"]),
+        ["writes y[", "mask"]),
     "mask one too far": ("05.3", [("columns < cols", "columns <= cols")], "out_of_bounds", ["mask"]),
     "mask one short": ("05.3", [("columns < cols", "columns < cols - 1")], "unwritten", ["columns from 255", "mask"]),
     "bf16 accumulator": ("05.3", [("tl.sum(x * x)", "tl.sum((x * x).to(tl.bfloat16)).to(tl.float32)")], "sixteen_bit",
-                         ["16 bits", "accumulator", "fp32"]),
+        ["16 bits", "accumulator", "fp32"]),
     "sum rounded to bf16": ("05.3", [("tl.sum(x * x)", "tl.sum(x * x).to(tl.bfloat16).to(tl.float32)")], "sixteen_bit",
-                            ["16 bits", "fp32"]),
+        ["16 bits", "fp32"]),
     "fp16 accumulator": ("05.3", [("tl.sum(x * x)", "tl.sum((x * x).to(tl.float16)).to(tl.float32)")], "overflow",
-                         ["overflow", "fp32"]),
+        ["overflow", "fp32"]),
     "squares in the dtype of x": ("05.3", [("other=0.0).to(tl.float32)\n", "other=0.0)\n"),
-                                           ("tl.sum(x * x)", "tl.sum((x * x).to(tl.float32))")], "overflow",
-                                  ["overflow", "fp32"]),
+        ("tl.sum(x * x)", "tl.sum((x * x).to(tl.float32))")], "overflow", ["overflow", "fp32"]),
     "row wider than the tile": ("05.3", [("triton.next_power_of_2(cols)", "1024")], "unwritten",
-                                ["columns from 1,024 on of y are never written", "tile", "next_power_of_2"]),
+        ["columns from 1,024 on of y are never written", "tile", "next_power_of_2"]),
     "row wider than the tile, y of zeros": ("05.3", [("triton.next_power_of_2(cols)", "1024"),
-                                                     ("y = torch.empty", "y = torch.zeros")], "unwritten", ["1,024", "tile"]),
-    "masked lanes are 1": ("05.3", [(X_LOAD, X_LOAD.replace("0.0", "1.0"))], "suspect", ["beyond the row", "other=0.0"]),
+        ("y = torch.empty", "y = torch.zeros")], "unwritten", ["1,024", "tile"]),
+    "masked lanes are 1": ("05.3", [(X_LOAD, X_LOAD.replace("0.0", "1.0"))], "suspect",
+        ["beyond the row", "other=0.0"]),
     "masked lanes without a value": ("05.3", [(X_LOAD, X_LOAD.replace(", other=0.0", ""))], "nan", ["NaN", "other="]),
     "divided by the tile": ("05.3", [("/ cols", "/ BLOCK")], "divisor", ["1024/1000", "cols"]),
     "not divided": ("05.3", [("tl.sum(x * x) / cols", "tl.sum(x * x)")], "suspect", ["not divided"]),
-    "eps after the root": ("05.3", [("tl.rsqrt(tl.sum(x * x) / cols + eps)", "1 / (tl.sqrt(tl.sum(x * x) / cols) + eps)")],
-                           "suspect", ["eps was added after the root"]),
+    "eps after the root": ("05.3",
+        [("tl.rsqrt(tl.sum(x * x) / cols + eps)", "1 / (tl.sqrt(tl.sum(x * x) / cols) + eps)")], "suspect",
+        ["eps was added after the root"]),
     "no eps": ("05.3", [(" + eps", "")], "suspect", ["eps was left out"]),
     "no root": ("05.3", [("tl.rsqrt(tl.sum(x * x) / cols + eps)", "1 / (tl.sum(x * x) / cols + eps)")], "suspect",
-                ["root is missing"]),
-    "mean subtracted": ("05.3", [("    scale = tl.rsqrt", "    x = tl.where(inside, x - tl.sum(x) / cols, 0)\n"
-                                  "    scale = tl.rsqrt")], "suspect", ["mean of the row", "LayerNorm"]),
+        ["root is missing"]),
+    "mean subtracted": ("05.3",
+        [("    scale = tl.rsqrt", "    x = tl.where(inside, x - tl.sum(x) / cols, 0)\n    scale = tl.rsqrt")],
+        "suspect", ["mean of the row", "LayerNorm"]),
     "weight, not 1 + weight": ("05.3", [("(1 + weight)", "weight")], "suspect", ["1 + weight"]),
     "no weight": ("05.3", [(" * (1 + weight)", "")], "suspect", ["not applied"]),
     "y through bf16": ("05.3", [("x * scale * (1 + weight)", "(x * scale * (1 + weight)).to(tl.bfloat16)")],
-                       "rounded_output", ["bf16", "fp32"]),
-    "y in the dtype of x": ("05.3", [("y = torch.empty(rows, cols, dtype=torch.float32", "y = torch.empty(rows, cols, "
-                                      "dtype=x.dtype")], "dtype", ["bf16", "expected fp32"]),
+        "rounded_output", ["bf16", "fp32"]),
+    "y in the dtype of x": ("05.3",
+        [("y = torch.empty(rows, cols, dtype=torch.float32", "y = torch.empty(rows, cols, dtype=x.dtype")], "dtype",
+        ["bf16", "expected fp32"]),
     "cols for the row stride": ("05.3", [("row * x_row_stride", "row * cols")], "out_of_bounds", ["x.stride(0)"]),
     "scale not stored": ("05.3", [("    tl.store(scale_ptr + row, scale)\n", "")], "unwritten", ["scale"]),
     "root mean square stored": ("05.3", [("scale_ptr + row, scale)", "scale_ptr + row, 1 / scale)")], "suspect",
-                                ["root"]),
+        ["root"]),
+    "a program short": ("05.3", [("[(rows,)]", "[(max(1, rows - 1),)]")], "unwritten",
+        ["never written", "program for every row"]),
     "one program": ("05.3", [("[(rows,)]", "[(1,)]")], "unwritten", ["rows from 1 on", "program for every row"]),
     "torch instead of a kernel": ("05.3", [("gemma_norm_kernel[(rows,)](x", "(lambda *a, **k: None)(x"), BY_TORCH],
-                                  "no_kernel", ["Triton kernel"]),
+        "no_kernel", ["Triton kernel"]),
     "a kernel beside the work": ("05.3", [BY_TORCH], "not_by_kernel", ["no kernel stored"]),
     "kernel rounds, torch finishes": ("05.3", [("    return y, scale", "    return y.mul_(1.0), scale")], "torch_work",
-                                      ["mul_", "outside the kernel"]),
-    "numpy computes, a kernel copies": ("05.5", [
-        ("def add_gemma_norm(x", "def reference(x, residual, weight, eps):\n    total = x.float().numpy() + residual.numpy()\n"
-         "    residual.numpy()[:] = total\n    scale = 1 / ((total**2).mean(1, keepdims=True) + eps)**0.5\n"
-         "    return torch.from_numpy(total * scale * (1 + weight.numpy()))\n\n\ndef add_gemma_norm(x"),
-        ("    y = torch", "    made = reference(x, residual, weight, eps)\n    y = torch"),
-        ("(x, residual, weight, y, cols", "(made, made, weight, y, cols"),
-        ("    tl.store(residual_ptr + row * cols + columns, total, mask=inside)\n", ""),
-        ("total * scale * (1 + weight)", "x")], ("not_by_kernel", "torch_work", "not_read"), ["kernel"]),
-    "x loaded twice": ("05.3", [("    tl.store(y_ptr", f"    x = tl.load(x_ptr + row * {X_LOAD}).to(tl.float32)\n"
-                                 "    tl.store(y_ptr")], "bytes", ["x is read 2.0 times", "once"]),
-    "x overwritten": ("05.3", [("    tl.store(scale_ptr", "    tl.store(x_ptr + row * x_row_stride + columns, x, mask=inside)\n"
-                                "    tl.store(x_ptr + row * x_row_stride, 0.0)\n    tl.store(scale_ptr")], "input_changed",
-                      ["changed its input x"]),
+        ["mul_", "outside the kernel"]),
+    "x loaded twice": ("05.3",
+        [("    tl.store(y_ptr", f"    x = tl.load(x_ptr + row * {X_LOAD}).to(tl.float32)\n    tl.store(y_ptr")],
+        "bytes", ["x is read 2.0 times", "once"]),
+    "x overwritten": ("05.3", [("    tl.store(scale_ptr", "    tl.store(x_ptr + row * x_row_stride + columns, x, "
+        "mask=inside)\n    tl.store(x_ptr + row * x_row_stride, 0.0)\n    tl.store(scale_ptr")], "input_changed",
+        ["changed its input x"]),
     "y alone returned": ("05.3", [("return y, scale", "return y")], "count", ["y, scale"]),
     "nothing returned": ("05.3", [("    return y, scale\n", "")], "count", ["None", "return"]),
     "swapped": ("05.3", [("return y, scale", "return scale, y")], "shape", ["expected"]),
     "a name from elsewhere": ("05.3", [("return y, scale", "return y, rstd")], "exception", ["rstd", "answer cell"]),
+
     "no mask in the first loop": ("05.4", [("columns, mask=columns < cols, other=0.0", "columns")], "out_of_bounds",
-                                  ["reads x[", "mask"]),
-    "second loop ends early": ("05.4", [("    scale = tl.rsqrt(tl.sum(squares) / cols + eps)\n    for start in range(0, cols,",
-                                         "    scale = tl.rsqrt(tl.sum(squares) / cols + eps)\n    for start in range(0, BLOCK,")],
-                               "unwritten", ["columns from 4,096", "second loop"]),
-    "tiles rounded down in the sum": ("05.4", [(FIRST_LOOP, FIRST_LOOP.replace("range(0, cols,", "range(0, cols // BLOCK * "
-                                                                               "BLOCK,"))], "suspect", ["last full tile"]),
+        ["reads x[", "mask"]),
+    "second loop ends early": ("05.4",
+        [("    scale = tl.rsqrt(tl.sum(squares) / cols + eps)\n    for start in range(0, cols,",
+        "    scale = tl.rsqrt(tl.sum(squares) / cols + eps)\n    for start in range(0, BLOCK,")], "unwritten",
+        ["columns from 4,096", "second loop"]),
+    "tiles rounded down in the sum": ("05.4",
+        [(FIRST_LOOP, FIRST_LOOP.replace("range(0, cols,", "range(0, cols // BLOCK * BLOCK,"))], "suspect",
+        ["last full tile"]),
     "sum of the last tile": ("05.4", [("squares += x * x", "squares = x * x")], "suspect", ["last tile", "+="]),
     "bf16 running sums": ("05.4", [("BLOCK], dtype=tl.float32)", "BLOCK], dtype=tl.bfloat16)"),
-                                   ("squares += x * x", "squares += (x * x).to(tl.bfloat16)"),
-                                   ("tl.sum(squares)", "tl.sum(squares.to(tl.float32))")], "sixteen_bit", ["16 bits"]),
-    "bf16 carry": ("05.4", [("squares = tl.zeros([BLOCK], dtype=tl.float32)", "squares = tl.zeros([1], dtype=tl.bfloat16)"),
-                            ("squares += x * x", "squares += tl.sum(x * x).to(tl.bfloat16)"),
-                            ("tl.sum(squares)", "tl.sum(squares.to(tl.float32))"),
-                            ("min(4096, triton.next_power_of_2(cols))", "64")], ("row_scale", "sixteen_bit"), ["16"]),
-    "a tile as wide as the row": ("05.4", [("min(4096, triton.next_power_of_2(cols))", "triton.next_power_of_2(cols)")],
-                                  "tile_too_wide", ["4,096", "Loop"]),
+        ("squares += x * x", "squares += (x * x).to(tl.bfloat16)"),
+        ("tl.sum(squares)", "tl.sum(squares.to(tl.float32))")], "sixteen_bit", ["16 bits"]),
+    "bf16 carry": ("05.4",
+        [("squares = tl.zeros([BLOCK], dtype=tl.float32)", "squares = tl.zeros([1], dtype=tl.bfloat16)"),
+        ("squares += x * x", "squares += tl.sum(x * x).to(tl.bfloat16)"),
+        ("tl.sum(squares)", "tl.sum(squares.to(tl.float32))"), ("min(4096, triton.next_power_of_2(cols))", "64")],
+        ("row_scale", "sixteen_bit"), ["16"]),
+    "a tile as wide as the row": ("05.4",
+        [("min(4096, triton.next_power_of_2(cols))", "triton.next_power_of_2(cols)")], "tile_too_wide",
+        ["4,096", "Loop"]),
     "dtype of x, not out_dtype": ("05.4", [("dtype=out_dtype", "dtype=x.dtype")], "dtype", ["out_dtype"]),
-    "three passes": ("05.4", [("    scale = tl.rsqrt", FIRST_LOOP.replace("x * x", "0 * x") + "\n    scale = tl.rsqrt")],
-                     "bytes", ["x is read 3.0 times"]),
-    "weight in the first loop too": ("05.4", [("        squares += x * x", "        squares += x * x + 0 * tl.load(weight_ptr "
-                                               "+ columns, mask=columns < cols, other=0.0)")], "bytes", ["weight"]),
+    "three passes": ("05.4",
+        [("    scale = tl.rsqrt", FIRST_LOOP.replace("x * x", "0 * x") + "\n    scale = tl.rsqrt")], "bytes",
+        ["x is read 3.0 times"]),
+    "weight in the first loop too": ("05.4", [("        squares += x * x",
+        "        squares += x * x + 0 * tl.load(weight_ptr + columns, mask=columns < cols, other=0.0)")], "bytes",
+        ["weight"]),
+
+    "numpy computes, a kernel copies": ("05.5", [("def add_gemma_norm(x",
+        "def reference(x, residual, weight, eps):\n    total = x.float().numpy() + residual.numpy()\n    "
+        "residual.numpy()[:] = total\n    scale = 1 / ((total**2).mean(1, keepdims=True) + eps)**0.5\n    return "
+        "torch.from_numpy(total * scale * (1 + weight.numpy()))\n\n\ndef add_gemma_norm(x"),
+        ("    y = torch", "    made = reference(x, residual, weight, eps)\n    y = torch"),
+        ("(x, residual, weight, y, cols", "(made, made, weight, y, cols"),
+        ("    tl.store(residual_ptr + row * cols + columns, total, mask=inside)\n", ""),
+        ("total * scale * (1 + weight)", "x")], ("not_by_kernel", "torch_work", "not_read"), ["kernel"]),
     "residual not stored": ("05.5", [("    tl.store(residual_ptr + row * cols + columns, total, mask=inside)\n", "")],
-                            "unwritten", ["residual"]),
-    "a new residual": ("05.5", [("    add_gemma", "    residual = residual + 0\n    add_gemma")], ("suspect", "torch_work"),
-                       ["residual"]),
+        "unwritten", ["residual"]),
+    "a new residual": ("05.5", [("    add_gemma", "    residual = residual + 0\n    add_gemma")],
+        ("suspect", "torch_work"), ["residual"]),
     "x normed": ("05.5", [("tl.sum(total * total)", "tl.sum(x * x)"), ("total * scale", "x * scale")], "suspect",
-                 ["x alone was normed"]),
+        ["x alone was normed"]),
     "statistic of x": ("05.5", [("tl.sum(total * total)", "tl.sum(x * x)")], "suspect", ["scale is that of x alone"]),
-    "sum in bf16": ("05.5", [(f"x + {RESIDUAL_LOAD}", f"(x + {RESIDUAL_LOAD}).to(tl.bfloat16).to(tl.float32)")], "suspect",
-                    ["rounded to 16 bits", "fp32"]),
-    "added by torch": ("05.5", [("    y = torch", "    residual += x\n    x0, x = x, torch.zeros_like(x)\n    y = torch")],
-                       "torch_work", ["add_", "kernel"]),
+    "sum in bf16": ("05.5", [(f"x + {RESIDUAL_LOAD}", f"(x + {RESIDUAL_LOAD}).to(tl.bfloat16).to(tl.float32)")],
+        "suspect", ["rounded to 16 bits", "fp32"]),
+    "added by torch": ("05.5",
+        [("    y = torch", "    residual += x\n    x0, x = x, torch.zeros_like(x)\n    y = torch")], "torch_work",
+        ["add_", "kernel"]),
     "residual read back": ("05.5", [("    scale =", f"    total = {RESIDUAL_LOAD}\n    scale =")], "bytes",
-                           ["residual is read 2.0 times"]),
+        ["residual is read 2.0 times"]),
     "both returned": ("05.5", [("return y", "return y, residual")], "count", ["expected 1: y"]),
-    "05.5 bf16 accumulator": ("05.5", [("tl.sum(total * total)", "tl.sum((total * total).to(tl.bfloat16)).to(tl.float32)")],
-                              "sixteen_bit", ["16 bits"]),
-    "05.5 squares in the dtype of x": ("05.5", [("tl.sum(total * total)", "tl.sum((total.to(x_ptr.dtype.element_ty) * total.to("
-                                                 "x_ptr.dtype.element_ty)).to(tl.float32))")], "overflow", ["overflow"]),
+    "05.5 bf16 accumulator": ("05.5",
+        [("tl.sum(total * total)", "tl.sum((total * total).to(tl.bfloat16)).to(tl.float32)")], "sixteen_bit",
+        ["16 bits"]),
+    "05.5 squares in the dtype of x": ("05.5", [("tl.sum(total * total)",
+        "tl.sum((total.to(x_ptr.dtype.element_ty) * total.to(x_ptr.dtype.element_ty)).to(tl.float32))")], "overflow",
+        ["overflow"]),
     "05.5 narrow tile": ("05.5", [("triton.next_power_of_2(cols)", "1024")], "unwritten", ["1,024"]),
-    "whole matrix converted": ("05.2", [("    sum_of_squares = torch.z", "    x = x.float()\n    sum_of_squares = torch.z")],
-                               "whole_tensor", ["_to_copy", "slice"]),
-    "loop rounds down": ("05.2", [("range(0, cols, block)", "range(0, cols // block * block, block)")], "nan",
-                         ["second loop"]),
-    "only the last slice": ("05.2", [("sum_of_squares += ", "sum_of_squares = ")], "suspect", ["last tile"]),
-    "divided by block": ("05.2", [("/ cols", "/ block")], "divisor", ["64/256"]),
-    "squares in fp16": ("05.2", [("block].float()          #", "block]  #")], "overflow", ["fp32"]),
-    "weight per row": ("05.1", [("matrix + cols * itemsize + matrix + 4 * rows   #", "matrix + rows * cols * itemsize + matrix "
-                                 "+ 4 * rows  #")], "suspect", ["once per row"]),
-    "x counted once": ("05.1", [("2 * matrix + cols", "matrix + cols")], "suspect", ["reads it twice"]),
-    "x counted twice": ("05.1", [("    return matrix + cols", "    return 2 * matrix + cols")], "suspect", ["reads it once"]),
-    "eager without intermediates": ("05.1", [("square + mean + scale + normed + y", "3 * matrix + cols * itemsize + 16 * rows")],
-                                    "suspect", ["intermediate"]),
-    "a float": ("05.1", [("return 2 * matrix", "return 2.0 * matrix")], "type", ["expected an int"]),
-    "nonsense": ("05.1", [("square + mean + scale + normed + y", "17")], "wrong", ["gives 17"]),
+
     "another name": ("05.6", [('"carry"', '"tree"')], "verdict", ["tree is not off", "absorbs"]),
-    "a random row": ("05.6", [("row[TILE:] = 0.044677734375", "row[TILE:] = torch.randn(cols - TILE).clamp(-3, 3).bfloat16()")],
-                     "verdict", ["carry is not off"]),
+    "a random row": ("05.6",
+        [("row[TILE:] = 0.044677734375", "row[TILE:] = torch.randn(cols - TILE).clamp(-3, 3).bfloat16()")], "verdict",
+        ["carry is not off"]),
     "not bf16": ("05.6", [("0.044677734375", "0.0447")], "verdict", ["bf16 number"]),
     "too large": ("05.6", [("= 1.0", "= 8.0")], "verdict", ["between -4 and 4"]),
     "the other order": ("05.6", [('"carry", row', 'row, "carry"')], "verdict", ["names"]),
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_answers_fail_with_their_hint(name):
-    task, changes, kind, words = WRONG[name]
-    source = edited(SOLUTION[task], *changes)
-    for seed in SEEDS[:2]:
-        verdict = verdict_of(task, source, seed)
-        assert (verdict.status, verdict.points, verdict.pending_points) == ("failed", 0, 0), verdict
-        assert verdict.kind in kind if isinstance(kind, tuple) else verdict.kind == kind, verdict
-        for word in words:
-            assert word in verdict.hint, verdict
+test_right, test_wrong, test_untouched, test_enough = tests_of(SOLUTION, RIGHT, WRONG)
 
 
 def test_the_same_fault_of_precision_shows_on_the_scale_of_the_widest_row():
@@ -388,8 +480,3 @@ def test_the_same_fault_of_precision_shows_on_the_scale_of_the_widest_row():
                     ("x * scale * (1 + weight)", "x * tl.rsqrt(tl.sum(x * x) / cols + eps) * (1 + weight)"))
     verdict = verdict_of("05.3", source)
     assert verdict.kind == "sixteen_bit" and "scale" in verdict.hint, verdict
-
-
-def test_an_untouched_task_is_not_attempted():
-    verdict = verdict_of("05.2", "def tile_loop(x, weight, eps, block):\n    # YOUR CODE HERE\n    raise NotImplementedError()")
-    assert (verdict.status, verdict.points, verdict.hint) == ("not_attempted", 0, "")

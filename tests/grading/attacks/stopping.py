@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from attacks.corpus import ATTACKS, Attack
-from grading_tools import answers, edited, handed_in
+from grading_tools import answers, edited, handed_in, stub
+from tqdm import tqdm
 
 from grading import jail, submission
 from grading.release import ROOT
@@ -59,7 +60,7 @@ def stopped(attack: Attack) -> str:
     with tempfile.TemporaryDirectory(prefix="attack-") as place, listener() as (port, arrived):
         canary = Path(place) / "canary"
         canary.write_text("alive")
-        others = {task: f"# nothing\n{_stub(task)}" for task in SOLUTION}
+        others = {task: stub(task) for task in SOLUTION}
         path = handed_in("05_rmsnorm", {**others, attack.task: source_of(attack, canary, port)}, Path(place) / "a.ipynb")
         begun = time.monotonic()
         record = submission.grade(path, CELL_SECONDS)
@@ -86,12 +87,6 @@ def stopped(attack: Attack) -> str:
     return ""
 
 
-def _stub(task: str) -> str:
-    from grading.checks import task as find_task
-
-    return "".join(f"def {name}(*arguments):\n    raise NotImplementedError()\n" for name in find_task(task).functions)
-
-
 def _alive(word: bytes) -> bool:
     for entry in Path("/proc").iterdir():
         try:
@@ -107,7 +102,7 @@ def run(attacks=ATTACKS, workers: int = 2, said=print) -> list:
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(workers) as pool:
-        results = zip(attacks, pool.map(stopped, attacks))
+        results = zip(attacks, tqdm(pool.map(stopped, attacks), "attacks", len(attacks), leave=False))
         missed = []
         for attack, why in results:
             if why:
