@@ -15,9 +15,9 @@ from kernels.tolerances import limit
 
 #: kinds, the most telling first
 KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds", "unwritten", "exception", "compile",
-         "tf32", "count", "type", "dtype", "shape", "suspect", "overflow", "nan", "divisor", "sixteen_bit", "rounded_output",
-         "row_scale", "tail", "some_rows", "wrong", "not_by_kernel", "torch_work", "not_read", "input_changed", "verdict",
-         "tile_too_wide", "whole_tensor", "bytes", "sectors", "replay", "slow")
+         "tf32", "count", "type", "dtype", "shape", "strides", "suspect", "overflow", "nan", "divisor", "sixteen_bit",
+         "rounded_output", "row_scale", "tail", "some_rows", "wrong", "not_by_kernel", "torch_work", "not_read",
+         "input_changed", "verdict", "tile_too_wide", "whole_tensor", "bytes", "sectors", "replay", "slow")
 
 ADVICE = {
     "not_defined": "Define it in the answer cell of this task; other cells are not carried over.",
@@ -34,6 +34,8 @@ ADVICE = {
     "type": "Return exactly what the task lists, in that order.",
     "dtype": "Allocate the result in the dtype that the task asks for.",
     "shape": "Allocate the result in the shape that the task asks for.",
+    "strides": "The result is a view of a tensor with another order of elements: allocate it in the shape that the task asks "
+               "for, and let the kernel store every element at its place.",
     "overflow": "A 16-bit square overflows from 256 on in fp16: convert to fp32 right after the load, before any "
                 "arithmetic, and keep the accumulator in fp32.",
     "nan": "NaN comes from masked lanes loaded without `other=`, from memory that was never written, from padding between "
@@ -91,11 +93,12 @@ class Finding:
 
 @dataclass
 class Got:
-    """One returned item as it came out: values (float64 array or plain value), dtype name, shape."""
+    """One returned item as it came out: values (float64 array or plain value), dtype name, strides in elements."""
 
     values: object
     dtype: str = ""
     other: str = ""
+    strides: tuple = ()
 
     @property
     def is_tensor(self) -> bool:
@@ -304,8 +307,12 @@ def _holes(e: Expected, t: dict) -> Finding:
     if len(shape) == 2 and first[1] == 0 and count == (shape[0] - first[0]) * shape[1]:
         return Finding("unwritten", f"rows from {first[0]} on of {e.name} are never written, and there are {shape[0]}",
                        "Launch a program for every row, or loop over rows until all are done.")
-    return Finding("unwritten", f"{count:,} of {int(np.prod(shape)):,} elements of {e.name} are never written, the first "
-                   f"at {first}", ADVICE["unwritten"])
+    size = int(np.prod(shape))
+    text = f"{count:,} of {size:,} elements of {e.name} are never written, the first at {first}"
+    if len(shape) == 2 and tuple(first) == (0, 1) and 8 * (size - count) <= size:
+        return Finding("unwritten", text, "If the offsets of rows and of columns are both of one dimension, they pair up lane by "
+                       "lane and only a diagonal is stored: make them a matrix, with [:, None] and [None, :].")
+    return Finding("unwritten", text, ADVICE["unwritten"])
 
 
 def operations(task: Task, arguments: dict, record: dict):
@@ -361,7 +368,7 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
             left = after[e.argument]
             pairs.append((Got(left.values, left.dtype), e))
     for got, e in pairs:
-        fault = _form(got, e)
+        fault = _form(got, e) or (_order(got, e) if task.contiguous else None)
         if fault:
             yield fault
             return
@@ -376,7 +383,8 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
     got, e = wrong[0]
     if not isinstance(e.values, np.ndarray):
         call = ", ".join(f"{name}={value}" for name, value in arguments.items() if isinstance(value, (int, float, str)))
-        yield Finding("wrong", f"{function}({call}) gives {got.values!r}, expected {e.values!r}")
+        named = f" as {e.name}" if len(pairs) > 1 else ""
+        yield Finding("wrong", f"{function}({call}) gives {got.values!r}{named}, expected {e.values!r}")
         return
     yield _shape_of_failure(got, e)
     # what the first result hides (a row scaled by 0 is no longer a scale), another may tell
@@ -395,6 +403,13 @@ def _form(got: Got, e: Expected):
     elif got.is_tensor or got.other or not isinstance(got.values, (int, float) if isinstance(e.values, float)
                                                       else type(e.values)):
         return Finding("type", f"{e.name} is {_kind(got)}, expected {_article(type(e.values).__name__)}")
+
+
+def _order(got: Got, e: Expected):
+    shape = got.values.shape if got.is_tensor else ()
+    rows = tuple(int(np.prod(shape[axis + 1:])) for axis in range(len(shape)))
+    if got.strides and any(n > 1 and s != r for n, s, r in zip(shape, got.strides, rows)):
+        return Finding("strides", f"{e.name} is not contiguous: its strides are {got.strides}, expected {rows}")
 
 
 def _kind(got: Got) -> str:

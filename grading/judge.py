@@ -194,7 +194,7 @@ def _load(home: Path, returned: list | None, after: dict, arguments: dict) -> tu
     for item in returned or []:
         if "tensor" in item:
             t = item["tensor"]
-            items.append(Got(_array(home, t["file"], t["dtype"], t["shape"]), t["dtype"]))
+            items.append(Got(_array(home, t["file"], t["dtype"], t["shape"]), t["dtype"], strides=tuple(t["strides"])))
         else:
             items.append(Got(item.get("value"), other=item.get("other", "")))
     left = {}

@@ -186,7 +186,8 @@ def _export(returned, arguments: dict, out: Path, prefix: str) -> dict:
         if type(item) in (torch.Tensor, torch.nn.Parameter) and item.dtype in NAMES:
             file = f"{prefix}.returned{i}.npy"
             np.save(out / file, _storage(item), allow_pickle=False)
-            told.append({"tensor": {"file": file, "dtype": NAMES[item.dtype], "shape": list(item.shape)}})
+            told.append({"tensor": {"file": file, "dtype": NAMES[item.dtype], "shape": list(item.shape),
+                                    "strides": list(item.stride())}})
         elif item is None or isinstance(item, (bool, int, float, str)):
             told.append({"value": item if not isinstance(item, (int, str)) or len(str(item)) < 1000 else str(item)[:1000]})
         else:

@@ -104,6 +104,7 @@ class Task:
     oracle(**arguments) -> [Expected, ...]; tensors arrive as float64 arrays, dtypes as DType. verdict(arguments,
     returned) -> a sentence naming the fault, or '' when right; for answers that an oracle cannot foresee.
     suspects: mistakes tried on a wrong result. kernel: a Triton kernel of the answer must store every element.
+    contiguous: results must lie in memory row by row; a transposed view of the right values does not pass.
     minimum_bytes(**arguments), bytes_factor: bytes requested may be at most factor x minimum.
     sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes.
     max_tile: widest tile, read off the powers of two among a launch's constexprs. tile_elements(**arguments): largest
@@ -122,6 +123,7 @@ class Task:
     verdict: Callable | None = None
     suspects: tuple = ()
     kernel: bool = False
+    contiguous: bool = False
     minimum_bytes: Callable | None = None
     bytes_factor: float = 1.05
     sector_factor: float | None = None

@@ -1,6 +1,6 @@
 """Exercise 02: right answers in several styles pass, each plausible mistake fails with the hint made for it."""
 
-from grading_tools import answers, edited, tests_of
+from grading_tools import answers, edited, answer_tests
 
 EXERCISE = "02_execution_model"
 SOLUTION = answers(EXERCISE)
@@ -192,6 +192,10 @@ COLUMN_BY_COLUMN = edited(
     ("x_ptr + row * row_stride + col", "x_ptr + col * row_stride + row"), ("col < cols", "col < rows"),
     ("(x.shape[0], )", "(x.shape[1], )"))
 
+PLAIN_COPY = edited(
+    ROW_BY_ROW, ("out_ptr + col * rows + row", "out_ptr + row * cols + col"), ("x.new_empty(x.shape[::-1])",
+    "x.new_empty(x.shape)"), ("return out", "return out.T"))
+
 WRONG = {
     # name: task, changes to the solution or a whole answer, kind of finding, words that the hint has to hold
     "from address 0": ("02.1", [("(first + lane", "(lane")], "suspect", ["count from `first`"]),
@@ -207,7 +211,9 @@ WRONG = {
     "registers not rounded": ("02.1", [("4 * (16_384 // per_warp) // warps", "65_536 // (32 * registers * warps)")],
         "suspect", ["multiples of 256"]),
     "one pool of registers": ("02.1", [("4 * (16_384 // per_warp)", "65_536 // per_warp")], "suspect",
-        ["count 16,384 // per_warp"]),
+        ["how many warps fit into a quarter"]),
+    "registers of one thread": ("02.1", [("cdiv(32 * registers, 256)", "cdiv(registers, 256)")], "suspect",
+        ["A warp has 32 threads"]),
     "warps for programs": ("02.1", [("64 // warps, 32)", "64 // warps, 32) * warps")], "suspect", ["not warps"]),
     "no limit of programs": ("02.1", [("64 // warps, 32)", "64 // warps)")], "suspect", ["at most 32 programs"]),
     "no limit of warps": ("02.1", [("64 // warps, 32)", "32)")], "suspect", ["at most 64 warps"]),
@@ -237,12 +243,28 @@ WRONG = {
     "last tiles left out": ("02.3", [("triton.cdiv(cols, 64))", "max(1, cols // 64))")], "unwritten",
         ["never written"]),
     "shape of x": ("02.3", [("torch.empty((cols, rows)", "torch.empty((rows, cols)")], "shape", ["[cols, rows]"]),
+    "a view of a plain copy": ("02.3", PLAIN_COPY, "strides", ["A view such as out.T"]),
+    "a result with the strides of x.T": ("02.3",
+        [("torch.empty((cols, rows), dtype=x.dtype, device=x.device)", "torch.empty_like(x.T)")], "strides",
+        ["torch.empty_like(x.T)"]),
+    "cols for the result's rows": ("02.3", [("col[None, :] * rows", "col[None, :] * cols")], "out_of_bounds",
+        ["a row of the result has `rows`"]),
+    "diagonals of the tiles": ("02.3", [("(row < rows)[:, None] & (col < cols)[None, :]", "(row < rows) & (col < cols)"),
+        ("row[:, None]", "row"), ("col[None, :]", "col")], "unwritten", ["only a diagonal is stored"]),
     "order of x": ("02.3", [("col[None, :] * rows + row[:, None]", "row[:, None] * cols + col[None, :]")], "suspect",
         ["c * rows + r"]),
     "torch transposes": ("02.3", "def transpose(x):\n    return x.T.contiguous()\n", "no_kernel",
         ["write one and launch it"]),
 
     "maximum over masked lanes": ("02.4", [('tl.where(mask, x, float("-inf"))', "x")], "suspect", ["minus infinity"]),
+    "maximum masked with -10,000": ("02.4", [('tl.where(mask, x, float("-inf"))', "tl.where(mask, x, -1e4)")], None,
+        ["only float('-inf') is below every number"]),
+    "maximum masked with fp16's lowest": ("02.4", [('tl.where(mask, x, float("-inf"))', "tl.where(mask, x, -65504.0)")],
+        None, ["only float('-inf') is below every number"]),
+    "maximum from -1e9 on": ("02.4", [('tl.full([BLOCK], float("-inf")', "tl.full([BLOCK], -1e9")], None,
+        ["only float('-inf') is below every number"]),
+    "last tile left out": ("02.4", [("tl.range(0, cols, BLOCK)", "tl.range(0, cols // BLOCK * BLOCK, BLOCK)")],
+        "suspect", ["The number of tiles is rounded up"]),
     "masked lanes without a value": ("02.4", [(", other=0.0", "")], "nan", ["Give the sum 0"]),
     "sum in the dtype of x": ("02.4", [("other=0.0).to(tl.float32)", "other=0.0)"),
         ("[BLOCK], dtype=tl.float32)\n    largest", "[BLOCK], dtype=x_ptr.dtype.element_ty)\n    largest")],
@@ -262,6 +284,7 @@ WRONG = {
 
     "A: one program later": ("02.5", [("return (n - 1) // block, n ", "return n // block, n ")], "suspect",
         ["lane n - 1"]),
+    "A: another program": ("02.5", [("return (n - 1) // block, n ", "return -4, n ")], "wrong", ["as program"]),
     "A: no stray": ("02.5", [("return (n - 1) // block, n ", "return -1, 0 ")], "suspect", ["goes to i + 1"]),
     "B: whole blocks": ("02.5", [("(n // block, n) if n % 32 else (-1, 0)", "(n // block, n)")], "suspect",
         ["changes nothing"]),
@@ -281,4 +304,4 @@ WRONG = {
 }
 
 
-test_right, test_wrong, test_untouched, test_enough = tests_of(SOLUTION, RIGHT, WRONG)
+test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)
