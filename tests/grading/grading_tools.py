@@ -116,7 +116,7 @@ def fault(answer: Answer, found) -> str:
     return "" if good else f"{answer}: {found.kind}: {found}"
 
 
-def tests_of(solution: dict, right: dict, wrong: dict) -> tuple:
+def answer_tests(solution: dict, right: dict, wrong: dict) -> tuple:
     """The tests of an exercise's tables: full marks for what is right, its own hint for what is wrong, and enough."""
 
     def each(found: list):

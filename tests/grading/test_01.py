@@ -1,6 +1,6 @@
 """Exercise 01: right answers in several styles pass, each plausible mistake fails with the hint made for it."""
 
-from grading_tools import answers, edited, tests_of
+from grading_tools import answer_tests, answers, edited
 
 EXERCISE = "01_roofline"
 SOLUTION = answers(EXERCISE)
@@ -312,4 +312,4 @@ WRONG = {
 }
 
 
-test_right, test_wrong, test_untouched, test_enough = tests_of(SOLUTION, RIGHT, WRONG)
+test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)

@@ -1,6 +1,6 @@
 """Exercise 02: right answers in several styles pass, each plausible mistake fails with the hint made for it."""
 
-from grading_tools import answers, edited, answer_tests
+from grading_tools import answer_tests, answers, edited
 
 EXERCISE = "02_execution_model"
 SOLUTION = answers(EXERCISE)

@@ -1,6 +1,6 @@
 """Exercise 04: right answers in several styles pass, and each plausible wrong one fails with the hint made for it."""
 
-from grading_tools import answers, tests_of
+from grading_tools import answer_tests, answers
 
 EXERCISE = "04_fusion"
 SOLUTION = answers(EXERCISE)
@@ -418,4 +418,4 @@ WRONG = {
 }
 
 
-test_right, test_wrong, test_untouched, test_enough = tests_of(SOLUTION, RIGHT, WRONG)
+test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)

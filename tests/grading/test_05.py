@@ -1,6 +1,6 @@
 """Exercise 05: right answers in several styles pass, and each plausible wrong one fails with the hint made for it."""
 
-from grading_tools import answers, edited, tests_of, verdict_of
+from grading_tools import answer_tests, answers, edited, verdict_of
 
 EXERCISE = "05_rmsnorm"
 SOLUTION = answers(EXERCISE)
@@ -472,7 +472,7 @@ WRONG = {
 }
 
 
-test_right, test_wrong, test_untouched, test_enough = tests_of(SOLUTION, RIGHT, WRONG)
+test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)
 
 
 def test_the_same_fault_of_precision_shows_on_the_scale_of_the_widest_row():
