@@ -392,8 +392,8 @@ def _gated_bytes(gate_up, _dtype, dy=None):
     return {"dy": dy.nbytes, "gate_up": gate_up.nbytes, "returned 0": gate_up.nbytes}
 
 
-FORMS = (("4 x 256 fp32", (4, 256, "fp32")), ("3 x 500 bf16, ragged", (3, 500, "bf16")), ("5 x 1 fp32, one column",
-                                                                                      (5, 1, "fp32")),
+FORMS = (("4 x 256 fp32", (4, 256, "fp32")), ("3 x 500 bf16, ragged", (3, 500, "bf16")), ("5 x 1 bf16, one column",
+                                                                                      (5, 1, "bf16")),
          ("2 x 513 fp16, one more than a power of two", (2, 513, "fp16")), ("2 x 300 fp32, large values",
                                                                            (2, 300, "fp32", 40.0)))
 SWIGLU = Task(

@@ -9,6 +9,7 @@ The answers to an exercise stand in test_NN.py as three tables, which its tests 
 
 import hashlib
 import importlib.util
+import os
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ def module_of(source: str):
     """The module that an answer's source makes; Triton wants kernels to come from a file."""
     name = "answer_" + hashlib.sha1(source.encode()).hexdigest()[:12]
     if name not in sys.modules:
-        path = Path(_FILES.name) / f"{name}.py"
+        path = Path(_FILES.name) / f"{name}_{os.getpid()}.py"  # forked processes share the folder
         path.write_text(PREAMBLE + source, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = importlib.util.module_from_spec(spec)
