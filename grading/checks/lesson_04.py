@@ -1,4 +1,6 @@
-"""Exercise 04: Llama-2-7B's layer counted, a chain fused, bias + GELU in tiles, SwiGLU both ways, and six decisions."""
+"""Exercise 04: Llama-2-7B's layer counted, a chain fused, bias + GELU in tiles, SwiGLU both ways, and decisions."""
+
+from math import erf
 
 import numpy as np
 
@@ -65,9 +67,13 @@ COUNT = Task(
             "layers": between(rng, 2, 100), "bandwidth": round(float(rng.uniform(0.3, 8)), 2)}, "saved_microseconds"),
     ),
     suspects=(
+        Suspect("the norm was counted in bf16 throughout, seven passes as in the lesson", {
+            "norm_bytes": _guess(*(lambda tokens, hidden, row=row, weight=weight: _norm(tokens, hidden, 14, row, weight)
+                                   for row in (0, 12, 24) for weight in (0, 2)))},
+            "This one converts to fp32 and back: it has eight operations, and between the casts an element has 4 bytes."),
         Suspect("every step of the norm was counted in bf16", {
-            "norm_bytes": _guess(lambda tokens, hidden: _norm(tokens, hidden, 22), lambda tokens, hidden: _norm(
-                tokens, hidden, 14), lambda tokens, hidden: _norm(tokens, hidden, 18))},
+            "norm_bytes": _guess(*(lambda tokens, hidden, full=full, row=row: _norm(tokens, hidden, full, row)
+                                   for full in (18, 22) for row in (0, 12, 24)))},
             "Between the two casts the tensors are fp32: 4 bytes per element, read and written."),
         Suspect("the casts were left out", {
             "norm_bytes": _guess(lambda tokens, hidden: _norm(tokens, hidden, 36 - 12))},
@@ -94,6 +100,12 @@ COUNT = Task(
                                   + 10 * tokens * inter),
             "fused_bytes": _guess(lambda tokens, hidden, inter: 8 * tokens * hidden + 2 * hidden + 6 * tokens * inter)},
             "A layer has two of each: around attention and around the MLP."),
+        Suspect("only one norm was counted, and both additions", {
+            "layer_bytes": _guess(lambda tokens, hidden, inter: _layer(tokens, hidden, inter) - _norm(tokens, hidden))},
+            "A layer has two norms: before attention and before the MLP."),
+        Suspect("only one addition was counted, and both norms", {
+            "layer_bytes": _guess(lambda tokens, hidden, inter: _layer(tokens, hidden, inter, add=3))},
+            "A layer has two residual additions: after attention and after the MLP."),
         Suspect("the addition was counted with one input", {
             "layer_bytes": _guess(lambda tokens, hidden, inter: _layer(tokens, hidden, inter, add=4))},
             "An addition reads two tensors and writes one."),
@@ -121,6 +133,12 @@ COUNT = Task(
         Suspect("seconds came back, not microseconds", {
             "saved_microseconds": _guess(lambda **all: _saved(**all) / 1e6, name="microseconds")},
             "A second has 10^6 µs."),
+        Suspect("milliseconds came back, not microseconds", {
+            "saved_microseconds": _guess(lambda **all: _saved(**all) / 1e3, name="microseconds")},
+            "A millisecond has 1,000 µs."),
+        Suspect("the bandwidth was taken for GB/s", {
+            "saved_microseconds": _guess(lambda **all: _saved(**all) * 1e3, name="microseconds")},
+            "`bandwidth` is in TB/s: 10^12 bytes per second."),
         Suspect("the fused time came back, not what is saved", {
             "saved_microseconds": _guess(lambda tokens, hidden, inter, layers, bandwidth: layers * _fused(
                 tokens, hidden, inter) / bandwidth / 1e6, name="microseconds")},
@@ -166,6 +184,15 @@ def _cancelling(rng):
             "shift": tensor(0.05 - rounded(scale, "fp32") * x[0], "fp32"), "limit": 4.0, "_dtype": "bf16"}
 
 
+def _between(rng):
+    """scale * x + shift just below the middle between two bf16 numbers: rounded before the square, it loses most."""
+    scale = rng.normal(1, 0.3, 640)
+    x = rounded(np.repeat(rng.normal(0, 1, (1, 640)), 3, axis=0), "bf16")
+    total = 1 + (rng.integers(0, 16, 640) + 0.45) * 2.0**-7
+    return {"x": tensor(x, "bf16"), "scale": tensor(scale, "fp32"),
+            "shift": tensor(total - rounded(scale, "fp32") * x[0], "fp32"), "limit": 4.0, "_dtype": "bf16"}
+
+
 def _chain_mistake(*results):
     return lambda x, scale, shift, limit, _dtype: [
         [Expected("y", f(x, scale, shift, limit, _dtype), _dtype)] for f in results]
@@ -189,8 +216,9 @@ CHAIN = Task(
         Case("2 x 1025 fp16, one more than a power of two", _chain_inputs(2, 1025, "fp16")),
         Case("3 x 777 fp16, rows 1,000 elements apart", _chain_inputs(3, 777, "fp16", row_stride=1000),
              hint="This x has padded rows: the next row starts x.stride(0) elements on; y has its own stride, cols."),
-        Case("2 x 300 fp16, squares beyond fp16's range before the limit", _chain_inputs(2, 300, "fp16", 400.0, 9000.0)),
+        Case("2 x 300 fp16, squares beyond fp16's range before the limit", _chain_inputs(2, 300, "fp16", 400.0, 240.0)),
         Case("3 x 640 bf16, scale * x and shift nearly cancel", _cancelling),
+        Case("3 x 640 bf16, sums between two bf16 numbers", _between),
         Case("2 x 4099 bf16, a wide row", _chain_inputs(2, 4099, "bf16")),
     ),
     suspects=(
@@ -213,6 +241,12 @@ CHAIN = Task(
         Suspect("scale and shift of column 0 were used everywhere", _chain_mistake(
             lambda x, scale, shift, limit, _: np.minimum(np.maximum(scale[0] * x + shift[0], 0)**2, limit)),
             "Load the scale and the shift of each column, `scale_ptr + columns`."),
+        Suspect("scale and shift were cast to 16 bits", _chain_mistake(
+            lambda x, scale, shift, limit, t: np.minimum(
+                np.maximum(rounded(scale, t) * x + rounded(shift, t), 0)**2, limit),
+            lambda x, scale, shift, limit, t: np.minimum(np.maximum(rounded(scale, t) * x + shift, 0)**2, limit),
+            lambda x, scale, shift, limit, t: np.minimum(np.maximum(scale * x + rounded(shift, t), 0)**2, limit)),
+            "They are fp32 and stay so: x is converted to fp32, not the parameters to the dtype of x."),
         Suspect("an intermediate was rounded to 16 bits", _chain_mistake(
             _each_step_rounded, _in_the_dtype_of_x,
             lambda x, scale, shift, limit, t: np.minimum(np.maximum(rounded(scale * x, t) + shift, 0)**2, limit),
@@ -225,7 +259,13 @@ CHAIN = Task(
         "bytes": "One kernel: x is loaded once, y stored once, scale and shift at most once per row; nothing lies between.",
         "unwritten": "Launch enough programs for all columns of every row.",
         "dtype": "y has the dtype of x.",
-        "overflow": "The square leaves fp16's range before the limit cuts it: convert to fp32 right after the load.",
+        "overflow": "Only a square that the limit has not cut leaves fp16's range: form it in fp32, and take "
+                    "tl.minimum(z * z, limit) last.",
+        "out_of_bounds": "Either a load or store lacks its mask, `columns < cols`; or the axes of the grid are exchanged, and "
+                         "a program takes a block's number for its row: compare the order of the grid with "
+                         "tl.program_id(0) and tl.program_id(1). A mask does not mend that, another index does.",
+        "not_read": "Read all of x, and store to a tensor of your own, allocated with torch.empty, not over x.",
+        "input_changed": "y is a tensor of its own: allocate it with torch.empty and store there, not over x.",
     },
     speed=Speed(points=1, share=0.8, bytes=8192 * 8192 * 4, shape="8192 x 8192 bf16",
                 make=lambda: {"x": RandomTensor((8192, 8192), "bf16"), "scale": RandomTensor((8192, ), "fp32", 1, 0.3),
@@ -259,6 +299,14 @@ def _biased(rows, cols, dtype, std=1.0, row_stride=None, mean=0.0, bias_std=0.5)
 
 def _gelu_mistake(*results):
     return lambda x, bias, _dtype: [[Expected("y", f(x, bias, _dtype), _dtype)] for f in results]
+
+
+def _short_constants(x, bias, _dtype):
+    z = x + bias
+    return [[Expected("y", _gelu(z, cubic, root), _dtype)] for cubic in (0.044715, 0.0447, 0.045)
+            for root in (ROOT, *(round(ROOT, digits) for digits in range(1, 7)), *(round(2 * ROOT, digits) / 2
+                                                                                   for digits in range(1, 6)))
+            if (cubic, root) != (0.044715, ROOT)]
 
 
 def _row_bias(x, bias, _):
@@ -299,6 +347,12 @@ BIAS_GELU = Task(
         Suspect("the sigmoid form z * sigmoid(1.702 z) was used",
                 _gelu_mistake(lambda x, bias, _: (x + bias) / (1 + np.exp(-1.702 * (x + bias)))),
                 "That is another approximation of GELU; the task asks for the tanh form."),
+        Suspect("the exact GELU, with erf, was computed",
+                _gelu_mistake(lambda x, bias, _: (x + bias) * 0.5 * (1 + np.vectorize(erf)((x + bias) / np.sqrt(2)))),
+                "The task asks for the tanh form, which differs from it by up to 5e-4."),
+        Suspect("a constant has too few digits", _short_constants,
+                "sqrt(2/pi) is 0.7978845608028654, twice that 1.5957691216057308, and the cubic term's factor 0.044715: write "
+                "them in full."),
         Suspect("x + bias was rounded to 16 bits", _gelu_mistake(lambda x, bias, t: _gelu(rounded(x + bias, t))),
                 "Convert x to fp32 before the addition and stay there until the store."),
     ),
@@ -307,6 +361,8 @@ BIAS_GELU = Task(
     hints={
         "row_scale": "A factor near 1 means that something was rounded to 16 bits on the way: keep x + bias and all that "
                      "follows in fp32 until the store. A factor of 2 is the 0.5 in GELU.",
+        "wrong": "Where the error is small, x + bias or what follows was rounded to 16 bits: keep it in fp32 until the store. "
+                 "Where it is large, compare with the formula step by step.",
         "bytes": f"Load the bias once for a tile of {TILE_ROWS} rows or more, [None, :], not once for every row.",
         "out_of_bounds": "The last tile reaches past the last row and the last column: mask with "
                          "`(rows_here[:, None] < rows) & (columns[None, :] < cols)`, and the bias with `columns < cols`.",
@@ -376,14 +432,48 @@ def _backward_as(*results):
     return guesses
 
 
-def _contiguous_halves(gate_up, _dtype):
+def _first_and_second_half(gate_up):
     inter = gate_up.shape[1] // 2
-    gate, up = gate_up[:, :inter], gate_up[:, inter:]
+    return gate_up[:, :inter], gate_up[:, inter:]
+
+
+def _contiguous_halves(gate_up, _dtype):
+    gate, up = _first_and_second_half(gate_up)
     return [[Expected("y", gate * _sigmoid(ALPHA * gate) * (up + 1), _dtype)]]
 
 
 def _packed_as_halves(dy, gate_up, _dtype):
-    return [[Expected("dgate_up", np.concatenate(_gradients(dy, gate_up), axis=1), _dtype)]]
+    """Read woven and written as halves; read as halves and written as halves, or woven."""
+    of_halves = _gradients(dy, _woven(*_first_and_second_half(gate_up)))
+    return [[Expected("dgate_up", each, _dtype)] for each in (
+        np.concatenate(_gradients(dy, gate_up), axis=1), np.concatenate(of_halves, axis=1), _woven(*of_halves))]
+
+
+def _sigmoid_rounded(gate_up, _dtype):
+    gate, up = _halves(gate_up)
+    return [[Expected("y", gate * rounded(_sigmoid(ALPHA * gate), _dtype) * (up + 1), _dtype)]]
+
+
+def _sigmoid_rounded_backward(dy, gate_up, _dtype):
+    gate, up = _halves(gate_up)
+    s = rounded(_sigmoid(ALPHA * gate), _dtype)
+    return [[Expected("dgate_up", _woven(dy * (up + 1) * (s + ALPHA * gate * s * (1 - s)), dy * gate * s), _dtype)]]
+
+
+def _sigmoid_between(rng):
+    """Gates whose sigmoid lies near the middle between two bf16 numbers: rounded, it loses most."""
+    gate = rounded(rng.normal(0, 2, 200_000), "bf16")
+    fraction, _ = np.frexp(_sigmoid(ALPHA * gate))  # 0.5 to 1: bf16 numbers are 2^-8 apart there
+    steps = fraction * 2**8
+    gate = gate[(np.abs(steps - np.floor(steps) - 0.5) < 0.15) & (fraction < 0.6)][:900].reshape(3, 300)
+    return {"gate_up": tensor(_woven(gate, rng.choice([-3.0, 1.0, 3.0], gate.shape)), "bf16"), "_dtype": "bf16"}
+
+
+def _steady_gates(rng):
+    """Gates near -0.75, where the gate's gradient is a small difference: a rounded sigmoid spoils it."""
+    gate = -0.7511 + rng.uniform(-0.02, 0.02, (3, 300))
+    return {"dy": tensor(rng.normal(0, 1, gate.shape), "bf16"),
+            "gate_up": tensor(_woven(gate, rng.normal(200, 20, gate.shape)), "bf16"), "_dtype": "bf16"}
 
 
 def _gated_bytes(gate_up, _dtype, dy=None):
@@ -400,7 +490,11 @@ SWIGLU = Task(
     id="04.4", title="SwiGLU, forward and backward", points=5, functions=("swiglu", "swiglu_backward"), kernel=True,
     oracle={"swiglu": swiglu, "swiglu_backward": swiglu_backward},
     cases=(*(Case(f"swiglu, {name}", _gated(*form), "swiglu") for name, form in FORMS),
-           *(Case(f"swiglu_backward, {name}", _gated(*form, backward=True), "swiglu_backward") for name, form in FORMS)),
+           *(Case(f"swiglu_backward, {name}", _gated(*form, backward=True), "swiglu_backward") for name, form in FORMS),
+           Case("swiglu, 3 x 300 bf16, sigmoids between two bf16 numbers", _sigmoid_between, "swiglu",
+                hint="A sigmoid rounded to 16 bits loses most here: keep it in fp32, and round what is stored, once."),
+           Case("swiglu_backward, 3 x 300 bf16, gates near -0.75, where their gradient changes its sign", _steady_gates,
+                "swiglu_backward")),
     suspects=(
         Suspect("gate and up were taken as the two halves of a row, and they alternate", {
             "swiglu": _contiguous_halves, "swiglu_backward": _packed_as_halves},
@@ -427,6 +521,9 @@ SWIGLU = Task(
                                             lambda dy, gate, up, s: (dy * (up + 1) * ALPHA * gate * s * (1 - s),
                                                                      dy * gate * s))},
             "gate stands twice in gate * sigmoid(alpha * gate): both factors have a derivative."),
+        Suspect("the sigmoid was rounded to 16 bits", {
+            "swiglu": _sigmoid_rounded, "swiglu_backward": _sigmoid_rounded_backward},
+            "It is an intermediate result: keep it in fp32, and round what is stored, once."),
         Suspect("the incoming gradient was left out", {
             "swiglu_backward": _backward_as(lambda dy, gate, up, s: _gradients(np.ones_like(dy), _woven(gate, up)))},
             "Multiply both gradients by dy."),
@@ -438,6 +535,13 @@ SWIGLU = Task(
         "nan": "exp(-alpha * gate) may overflow to infinity, and 1 / (1 + inf) is 0, which is right; inf / inf is not. "
                "Write the sigmoid as 1 / (1 + exp(-z)), or use tl.sigmoid.",
         "dtype": "Results have the dtype of gate_up.",
+        "out_of_bounds": "The last program's elements reach past the end: with i = program * BLOCK + arange and `size` elements "
+                         "in y, mask what belongs to y or dy with `i < size`, and a load of neighbouring pairs with "
+                         "`pair < 2 * size`.",
+        "exception": "If it expected fp32: tl.sigmoid and tl.exp take fp32 only, so convert with .to(tl.float32) right after "
+                     "the load.",
+        "compile": "If it expected fp32: tl.sigmoid and tl.exp take fp32 only, so convert with .to(tl.float32) right after "
+                   "the load.",
     },
     speed=Speed(points=1, share=0.7, bytes=8192 * 8192 * 6, shape="8192 x 8192 bf16",
                 make=lambda: {"gate_up": RandomTensor((8192, 2 * 8192), "bf16"), "_dtype": "bf16"}),
@@ -455,6 +559,7 @@ def _busy(kernel, gpu, longest=max):
 
 
 def _time(kernels, gpu, host=True, longest=max):
+    """Seconds of a list of kernels, one after the other."""
     return max(sum(_busy(kernel, gpu, longest) for kernel in kernels), len(kernels) * gpu["launch"] if host else 0)
 
 
@@ -524,6 +629,37 @@ def _for_backward(rng):
     return _case([_kernel(2 * full, full), _kernel(2 * full, full)], [_kernel(2 * full, 2 * full)], full)
 
 
+def _gain(share):
+    """Two pointwise ops of which fusing saves this share of the time."""
+    def make(rng):
+        full = 2 * between(rng, 10**8, 3 * 10**8)
+        return _case([_kernel(full, full), _kernel(full, full)], [_kernel(2 * full * (1 - share), 2 * full)])
+
+    return make
+
+
+def _hidden_write(rng):
+    """A product that computes for long enough to hide what it writes for the backward, and busy pointwise ops behind it."""
+    m, n, k = between(rng, 8_000, 12_000), between(rng, 8_000, 12_000), between(rng, 4_000, 6_000)
+    product, full = 2 * (m * k + k * n + m * n), 2 * m * n
+    return _case([_kernel(product, 2 * m * n * k, "matrix", 0.7), *[_kernel(2 * full, 20 * m * n) for _ in range(3)]],
+                 [_kernel(product, 2 * m * n * k, "matrix", 0.7), _kernel(2 * full, 60 * m * n)], full)
+
+
+def _short_and_long(rng):
+    """Kernels shorter than a launch beside one that is longer: the host is ahead, and a short one costs its own time."""
+    full, small = 2 * between(rng, 10**8, 2 * 10**8), 2 * between(rng, 10**6, 2 * 10**6)
+    short = _kernel(2 * small, 4 * small)
+    return _case([_kernel(2 * full, full), short, _kernel(2 * full, full), short], [_kernel(2 * full, 2 * full), short],
+                 small)
+
+
+def _decode_for_backward(rng):
+    """One token, and an intermediate that the backward reads: launches hide both."""
+    full, n = 2 * between(rng, 4_000, 8_000), between(rng, 4, 7)
+    return _case([_kernel(2 * full, full) for _ in range(n)], [_kernel(2 * full, n * full)], (n - 1) * full)
+
+
 def _nothing_left(rng):
     """Two ops of many inputs each, where the intermediate is little beside what has to be read anyway."""
     full = 2 * between(rng, 10**8, 3 * 10**8)
@@ -539,26 +675,88 @@ def _turned(**given):
     return [[Expected("decision", {"fuse": "leave", "leave": "fuse"}[word.values]), saved]]
 
 
+def _threshold(**given):
+    """Another share of the unfused time, or 5% of the fused."""
+    saved = decide(**given)[1]
+    before = _time(given["unfused"], given["gpu"])
+    return [[Expected("decision", "fuse" if saved.values >= worth else "leave"), saved]
+            for worth in (0.03 * before, 0.1 * before, WORTH * (before - saved.values))]
+
+
+def _written_by(place):
+    """What the backward needs, added to the last fused kernel, to every one, or behind the max of the first."""
+    def decision(unfused, fused, needed_by_backward, gpu):
+        if place == "behind":
+            busy = sum(_busy(kernel, gpu) for kernel in fused) + needed_by_backward / gpu["bandwidth"]
+            return _time(unfused, gpu), max(busy, len(fused) * gpu["launch"])
+        if place == "at the end":
+            return _time(unfused, gpu), _time(fused, gpu) + needed_by_backward / gpu["bandwidth"]
+        more = [{**kernel, "bytes": kernel["bytes"] + needed_by_backward * (place == "every" or kernel is fused[-1])}
+                for kernel in fused]
+        return _time(unfused, gpu), _time(more, gpu)
+
+    return decision
+
+
+def _other_value(change):
+    """The right word with another number, or the word that this number leads to."""
+    def guesses(**given):
+        word, saved = decide(**given)
+        before = _time(given["unfused"], given["gpu"])
+        other = float(change(saved.values, before))
+        return [[Expected("decision", said), Expected("saved", other)]
+                for said in (word.values, "fuse" if other >= WORTH * before else "leave")]
+
+    return guesses
+
+
+def _launch_each(unfused, fused, needed_by_backward, gpu):
+    return tuple(sum(max(gpu["launch"], _busy(kernel, gpu)) for kernel in kernels)
+                 for kernels in (unfused, _with_saved(fused, needed_by_backward)))
+
+
 def _by_bytes(unfused, fused, needed_by_backward, gpu):
     return tuple(_time([{**kernel, "flops": 0} for kernel in kernels], gpu)
                  for kernels in (unfused, _with_saved(fused, needed_by_backward)))
 
 
 DECIDE = Task(
-    id="04.5", title="Fuse or not, six cases", points=4, functions=("decide", ), oracle=decide,
+    id="04.5", title="Fuse or not", points=4, functions=("decide", ), oracle=decide,
     cases=(
-        Case("1: six pointwise ops, a large tensor", _large_chain),
-        Case("2: pointwise ops, one token", _decode_chain),
-        Case("3: bias and GELU into a product with a short K", _epilogue),
-        Case("4: an epilogue that slows a product with a long K", _spilling),
-        Case("5: a norm drawn into the product behind it", _recomputed),
-        Case("6: an intermediate that the backward needs", _for_backward),
-        Case("6 again: an intermediate that is little beside the rest", _nothing_left),
+        Case("six pointwise ops, a large tensor", _large_chain),
+        Case("pointwise ops, one token", _decode_chain),
+        Case("bias and GELU into a product with a short K", _epilogue),
+        Case("an epilogue that slows a product with a long K", _spilling),
+        Case("a norm drawn into the product behind it", _recomputed),
+        Case("an intermediate that the backward needs", _for_backward),
+        Case("an intermediate that is little beside the rest", _nothing_left),
+        Case("kernels shorter and longer than a launch", _short_and_long),
+        Case("a product that hides what it writes for the backward", _hidden_write),
+        Case("one token, and the backward needs the intermediates", _decode_for_backward),
+        *(Case(f"fusing saves {100 * share:g}%", _gain(share)) for share in (0.04, 0.049, 0.051, 0.06)),
     ),
-    suspects=(
+    suspects=(  # first those with the right time and another word, which every other guess would explain too
+        Suspect("any gain was taken for worth it, however small", lambda **given: [
+            [Expected("decision", "fuse" if decide(**given)[1].values > 0 else "leave"), decide(**given)[1]]],
+            "Less than 5% of the unfused time is not worth a kernel of one's own here."),
+        Suspect("the word follows another threshold, though the time saved is right", _threshold,
+                "The time saved is compared with 5% of the unfused time."),
+        Suspect("the decision is turned over, though the time saved is right", _turned,
+                "'fuse' where at least 5% of the unfused time is saved, 'leave' otherwise, also where fusing costs time."),
         Suspect("what the backward needs was left out", _decision_as(
             lambda unfused, fused, needed_by_backward, gpu: (_time(unfused, gpu), _time(fused, gpu))),
-            "The fused kernel writes needed_by_backward too: add it to its bytes."),
+            "The first fused kernel writes needed_by_backward too: add it to its bytes."),
+        Suspect("what the backward needs was added to the last fused kernel", _decision_as(_written_by("last")),
+                "The first fused kernel writes it."),
+        Suspect("what the backward needs was added to every fused kernel", _decision_as(_written_by("every")),
+                "The first fused kernel writes it, and no other."),
+        Suspect("the time of what the backward needs was added to a finished time", _decision_as(
+            _written_by("behind"), _written_by("at the end")),
+            "Add the bytes to the first kernel's, before the longer of memory and compute is taken: a kernel writes while it "
+            "computes."),
+        Suspect("each kernel was given at least the time of a launch", _decision_as(_launch_each),
+                "The host launches ahead: compare all launches of a list with the sum of its kernels, once, and not kernel by "
+                "kernel."),
         Suspect("launches were left out", _decision_as(
             lambda unfused, fused, needed_by_backward, gpu: (
                 _time(unfused, gpu, host=False), _time(_with_saved(fused, needed_by_backward), gpu, host=False))),
@@ -580,20 +778,22 @@ DECIDE = Task(
                 _time(kernels, gpu, longest=lambda memory, compute: memory + compute)
                 for kernels in (unfused, _with_saved(fused, needed_by_backward)))),
             "A kernel loads while it computes: the longer of the two times counts."),
-        Suspect("any gain was taken for worth it, however small", lambda **given: [
-            [Expected("decision", "fuse" if decide(**given)[1].values > 0 else "leave"), decide(**given)[1]]],
-            "Less than 5% of the unfused time is not worth a kernel of one's own here."),
-        Suspect("the decision is turned over, though the time saved is right", _turned,
-                "'fuse' where at least 5% of the unfused time is saved, 'leave' otherwise, also where fusing costs time."),
+        Suspect("microseconds came back", _other_value(lambda saved, before: saved * 1e6), "The time saved is in seconds."),
+        Suspect("the share of the time came back, not the time", _other_value(lambda saved, before: saved / before),
+                "Return seconds; the share only decides the word."),
+        Suspect("the time saved has the wrong sign", _other_value(lambda saved, before: -saved),
+                "Unfused minus fused: positive where fusing saves time."),
+        Suspect("a loss came back as 0", _other_value(lambda saved, before: max(saved, 0.0)),
+                "Where fusing costs time, the time saved is negative: do not cut it off."),
         Suspect("the time after fusion came back, not the time saved", lambda **given: [
             [decide(**given)[0], Expected("saved", float(_time(_with_saved(
                 given["fused"], given["needed_by_backward"]), given["gpu"])))]],
             "Return the unfused time minus the fused time; it is negative where fusing costs time."),
     ),
-    hints={"wrong": "Each kernel: max(bytes / bandwidth, flops / (efficiency * gpu[unit])). A list of kernels: the longer of "
-                    "their sum and launches * gpu['launch']. Then compare.",
+    hints={"wrong": "Take the case apart: the time of each kernel alone, then of each list, then their difference. Which of "
+                    "the two can hide behind the other, and whose bytes grow by needed_by_backward?",
            "type": "Return ('fuse' or 'leave', seconds saved as a float)."},
-    success="six decisions, each with the time it saves or costs",
+    success="every decision, each with the time it saves or costs",
 )
 
 TASKS = (COUNT, CHAIN, BIAS_GELU, SWIGLU, DECIDE)
