@@ -1,6 +1,6 @@
 """Occupancy: how many programs of a compiled kernel one SM holds at once, and which resource says so.
 
-The limits are those of CUDA 13: the CUDA C++ Programming Guide's table "Technical Specifications per Compute Capability"
+The limits are those of CUDA 13: the Programming Guide's table "Technical Specifications per Compute Capability"
 (programs, warps, registers, shared memory), the tuning guides of Turing, Ampere, Ada, Hopper and Blackwell (1 KiB of
 shared memory reserved per program from sm_80 on), and cuda_occupancy.h, the source of NVIDIA's own calculator (what
 registers and shared memory are rounded to, the quarters); Triton's wheel carries that file, and a test compares. On

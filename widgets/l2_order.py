@@ -17,14 +17,14 @@ def l2_order(group: int = 1, in_flight: int = 16, strips: int = 12) -> Panel:
     grid = figure.add_axes((0.075, 0.03, 0.365, 0.84))
     wide, tall = (0, TILES), (TILES, 0)
     grid.set(xlim=wide, ylim=tall, xticks=[], yticks=[])
-    image = grid.imshow(np.zeros((TILES, TILES, 3)), extent=(0, TILES, TILES, 0), interpolation="nearest", animated=True)
+    image = grid.imshow(np.zeros((TILES, TILES, 3)), extent=(*wide, *tall), interpolation="nearest", animated=True)
     (path,) = grid.plot([], [], color=BLACK, linewidth=0.7, alpha=0.6, animated=True)
-    for i in range(TILES + 1):
-        grid.axhline(i, color="white", linewidth=0.8)
-        grid.axvline(i, color="white", linewidth=0.8)
+    edges = np.arange(TILES + 1)
+    grid.hlines(edges, *wide, color="white", linewidth=1, zorder=1, animated=True)
+    grid.vlines(edges, *wide, color="white", linewidth=1, zorder=1, animated=True)
     grid.spines[:].set_visible(False)
-    figure.text(0.075, 0.945, "columns of b: times read from DRAM", fontsize=8.5)
-    figure.text(0.012, 0.45, "rows of a: times read", fontsize=8.5, rotation=90, va="center")
+    figure.text(0.075, 0.945, "columns of b, each read from DRAM so many times", fontsize=8.5)
+    figure.text(0.012, 0.45, "rows of a, each read so many times", fontsize=8.5, rotation=90, va="center")
     b_texts = [grid.text(i + 0.5, -0.15, "", fontsize=7.5, ha="center", va="bottom", animated=True, clip_on=False)
                for i in range(TILES)]
     a_texts = [grid.text(-0.15, i + 0.5, "", fontsize=7.5, ha="right", va="center", animated=True, clip_on=False)
@@ -36,7 +36,9 @@ def l2_order(group: int = 1, in_flight: int = 16, strips: int = 12) -> Panel:
     names = ("asked of L2 by the programs", "from DRAM, row by row", "from DRAM, in groups", "each byte once")
     bars = [axes.barh(3 - i, 0, 0.45, color=colour, hatch=hatch, edgecolor="white", animated=True)[0]
             for i, (colour, hatch) in enumerate((("#999999", ""), (ORANGE, "//"), (BLUE, ""), (GREEN, "..")))]
-    texts = [axes.text(0.01, 3 - i + 0.26, "", fontsize=8.5, va="bottom", animated=True) for i in range(4)]
+    for i, name in enumerate(names):
+        axes.text(0.01, 3 - i + 0.26, name, fontsize=8.5, va="bottom")
+    texts = [axes.text(0, 3 - i, "", fontsize=8.5, va="center", animated=True) for i in range(4)]
     shades = np.array([[0.34, 0.71, 0.91], [0.75, 0.87, 0.95]])  # waves in turn
     first = np.array([0.90, 0.62, 0.0])  # the first wave
 
@@ -53,18 +55,21 @@ def l2_order(group: int = 1, in_flight: int = 16, strips: int = 12) -> Panel:
         image.set_data(colours)
         path.set_data([n + 0.5 for _, n in order], [m + 0.5 for m, _ in order])
         for texts_of, times in ((a_texts, ours.a_times), (b_texts, ours.b_times)):
-            for text, count in zip(texts_of, times):
-                text.set_text(number(count, digits=2))
+            counts = [number(count, digits=2) for count in times]
+            for text, count, before in zip(texts_of, counts, ["", *counts]):  # said once for equal neighbours
+                text.set_text("" if count == before else count)
         once = 2 * TILES * STRIP
         asked = ours.requested - ours.written
-        for bar, text, name, nbytes in zip(bars, texts, names, (asked, plain.read, ours.read, once)):
+        for bar, text, nbytes in zip(bars, texts, (asked, plain.read, ours.read, once)):
             bar.set_width(nbytes / asked)
-            text.set_text(f"{name}: {number(nbytes / once, digits=3)}")
+            text.set_x(nbytes / asked + 0.02)
+            text.set_text(number(nbytes / once, digits=3))
         together = order[:in_flight]
         rows, cols = len({m for m, _ in together}), len({n for _, n in together})
-        said = (f"{TILES} x {TILES} tiles of c, {in_flight} programs at once, L2 holds {strips} of the {2 * TILES} strips of "
-                f"a and b. In groups of {group} row{'s' * (group != 1)} the first wave needs {rows} strip{'s' * (rows != 1)} "
-                f"of a and {cols} of b; DRAM delivers a and b {number(ours.read / once, digits=3)} times")
+        said = (f"{TILES} x {TILES} tiles of c, {in_flight} programs at once, L2 holds {strips} of the {2 * TILES} "
+                f"strips of a and b. In groups of {group} row{'s' * (group != 1)} the first wave needs {rows} "
+                f"strip{'s' * (rows != 1)} of a and {cols} of b; DRAM delivers a and b "
+                f"{number(ours.read / once, digits=3)} times")
         if group == 1:
             return said + ", with the tiles walked over row by row."
         change = ours.read / plain.read

@@ -1,4 +1,4 @@
-"""The occupancy panel: how many warps an SM holds, which resource says so, and how each of the three would change it."""
+"""The occupancy panel: how many warps an SM holds, which resource says so, and how each would change it."""
 
 from instruments.gpus import GPUS
 from instruments.occupancy import MOST_REGISTERS
@@ -30,7 +30,8 @@ def occupancy(registers: int = 64, shared: int = 0, warps: int = 4, gpu: str = "
         axes.spines[["top", "right"]].set_visible(False)
         if place == 0:
             axes.set_ylabel("warps on an SM at once", fontsize=9)
-        (line,) = axes.plot([], [], color=colour, linewidth=2, drawstyle="default" if place == 2 else "steps-mid", animated=True)
+        (line,) = axes.plot([], [], color=colour, linewidth=2, animated=True,
+                            drawstyle="default" if place == 2 else "steps-mid")
         (here,) = axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=10, animated=True)
         curves[name] = line, here
 
@@ -53,9 +54,10 @@ def occupancy(registers: int = 64, shared: int = 0, warps: int = 4, gpu: str = "
         said += (f"{found.programs} program{'s' * (found.programs != 1)} at once, {found.warps} of {found.most} warps "
                  f"({found.share:.0%}), limited by {found.limiter}. Each resource alone would allow "
                  + ", ".join(f"{name} {count}" for name, count in found.limits.items()) + ".")
-        fewer = next((r for r in range(registers, 15, -1) if of(r, shared * 1024, warps, device).warps > found.warps), None)
         if found.limiter == "registers":
-            said += (f" With {fewer} registers it would be {of(fewer, shared * 1024, warps, device).warps} warps." if fewer else
+            more = ((r, of(r, shared * 1024, warps, device).warps) for r in range(registers, 15, -1))
+            fewer = next((pair for pair in more if pair[1] > found.warps), None)
+            said += (" With {} registers it would be {} warps.".format(*fewer) if fewer else
                      " Fewer registers would not help.")
         return said
 

@@ -1,4 +1,4 @@
-"""The tile panel: what a matmul's tile asks of L2, and what it takes of a multiprocessor's shared memory and registers."""
+"""The tile panel: what a matmul's tile asks of L2, and what it takes of an SM's shared memory and registers."""
 
 from instruments.gpus import DTYPES, GPUS
 from instruments.occupancy import MOST_REGISTERS, REGISTERS, reserved
@@ -10,7 +10,7 @@ N = 8192  # of the product that the traffic is counted for: N x N x N
 
 
 def buffers(stages: int, arch: int) -> int:
-    """Pairs of tiles that shared memory holds: on sm_90 and sm_100 one per stage, elsewhere the one in use is in registers."""
+    """Pairs of tiles in shared memory: on sm_90 and sm_100 one per stage, elsewhere the one in use is in registers."""
     return stages if arch in (90, 100) else max(1, stages - 1)
 
 
@@ -38,20 +38,23 @@ def tile_intensity(block_m: int = 128, block_n: int = 128, block_k: int = 64, st
     left.set_yticks([10, 100, 1000], ["10", "100", "1,000"], fontsize=8)
     left.spines[["top", "right"]].set_visible(False)
     sides = (16, 1024)
-    (squares,) = left.plot([], [], color=BLUE, linewidth=2, animated=True)
-    (ridge_line,) = left.plot([], [], "--", color=RED, linewidth=1.5, animated=True)
+    (squares,) = left.plot([], [], color=BLUE, linewidth=2)  # these three change with dtype and GPU only
+    (ridge_line,) = left.plot([], [], "--", color=RED, linewidth=1.5)
     (here,) = left.plot([], [], "o", color=ORANGE, markeredgecolor=BLACK, markersize=10, animated=True)
-    ridge_text = left.text(15, 1, "", fontsize=8.5, va="bottom", color=RED, animated=True)
+    ridge_text = left.text(15, 1, "", fontsize=8.5, va="bottom", color=RED)
     here_text = left.text(1, 1, "", fontsize=9, ha="left", va="top", animated=True)
     right = figure.add_axes((0.56, 0.155, 0.43, 0.8))
-    right.set(xlim=(0, 1.5), ylim=(-0.6, 2.6), xticks=[0, 0.5, 1], yticks=[])
+    right.set(xlim=(0, 1.85), ylim=(-0.6, 2.6), xticks=[0, 0.5, 1], yticks=[])
     right.set_xticklabels(["0", "half", "all there is"], fontsize=8)
     right.spines[["top", "right", "left"]].set_visible(False)
     right.axvline(1, color=BLACK, linewidth=1)
     bars = [right.barh(2 - i, 0, 0.4, color=colour, hatch=hatch, edgecolor="white", animated=True)[0]
             for i, (colour, hatch) in enumerate(((BLUE, ""), (GREEN, "//"), (ORANGE, "..")))]
     colours = dict(zip(bars, (BLUE, GREEN, ORANGE)))
-    texts = [right.text(0.01, 2 - i + 0.24, "", fontsize=8.5, va="bottom", animated=True) for i in range(3)]
+    names = [right.text(0.01, 2 - i + 0.24, "", fontsize=8.5, va="bottom") for i in range(3)]
+    most = [right.text(1.37, 2 - i + 0.24, "", fontsize=8.5, va="bottom") for i in range(3)]
+    texts = [right.text(1.35, 2 - i + 0.24, "", fontsize=8.5, ha="right", va="bottom", animated=True) for i in range(3)]
+    scene = []  # the dtype and GPU that the picture's ground is painted for
 
     def draw(block_m, block_n, block_k, stages, warps, dtype, gpu):
         device, block_m, block_n, block_k = GPUS[gpu], round(block_m), round(block_n), int(block_k)
@@ -63,23 +66,29 @@ def tile_intensity(block_m: int = 128, block_n: int = 128, block_k: int = 64, st
         least = matmul_traffic(N, N, N, kind)
         shared = tile_shared(block_m, block_n, block_k, stages, kind.itemsize, device.arch)
         sums = block_m * block_n / threads
+        limits = (device.shared_per_sm - reserved(device.arch), REGISTERS, MOST_REGISTERS)
 
-        squares.set_data(sides, [_asked_intensity(side, side, kind) for side in sides])
-        ridge_line.set_data([14, 1200], [ridge, ridge])
-        ridge_text.set_y(ridge * 1.05)
-        ridge_text.set_text(f"ridge of DRAM, {gpu}, {unit}: {number(ridge, digits=3)}")
+        own_memory = device.arch == 100  # tensor memory: as many 32-bit words as there are registers, for sums only
+        if scene != [dtype, gpu]:
+            scene[:] = dtype, gpu
+            squares.set_data(sides, [_asked_intensity(side, side, kind) for side in sides])
+            ridge_line.set_data([14, 1200], [ridge, ridge])
+            ridge_text.set_y(ridge * 1.05)
+            ridge_text.set_text(f"ridge of DRAM, {gpu}, {unit}: {number(ridge, digits=3)}")
+            names[0].set_text("shared memory")
+            names[1].set_text(f"{'tensor memory' if own_memory else 'all registers'}, sums")
+            names[2].set_text("registers per thread, sums")
+            for text, limit in zip(most, (f"{limits[0]:,} B", f"{REGISTERS:,}", f"{MOST_REGISTERS}")):
+                text.set_text(f"of {limit}")
         side = (block_m * block_n)**0.5
         here.set_data([side], [intensity])
         here_text.set_position((side * 1.12, intensity / 1.1) if side < 300 else (side / 4, intensity / 1.6))
         here_text.set_text(number(intensity, digits=3))
-        limits = (device.shared_per_sm - reserved(device.arch), REGISTERS, MOST_REGISTERS)
-        own_memory = device.arch == 100  # tensor memory: as many 32-bit words as there are registers, for sums only
-        names = ("shared memory", "tensor memory, sums" if own_memory else "all registers, sums", "registers per thread, sums")
-        for bar, text, name, used, limit, unit_name in zip(bars, texts, names, (shared, block_m * block_n,
-                                                           0 if own_memory else sums), limits, (" B", "", "")):
-            bar.set_width(min(used / limit, 1.5))
+        uses = (shared, block_m * block_n, 0 if own_memory else sums)
+        for bar, text, used, limit in zip(bars, texts, uses, limits):
+            bar.set_width(min(used / limit, 1.85))
             bar.set_facecolor(RED if used > limit else colours[bar])
-            text.set_text(f"{name}: {used:,.0f} of {limit:,}{unit_name}")
+            text.set_text(f"{used:,.0f}")
 
         said = (f"{block_m} x {block_n} by {block_k}, {dtype}: {number(intensity, digits=3)} FLOP per byte read, "
                 f"{'at or above' if intensity >= ridge else 'below'} the {gpu}'s ridge of {number(ridge, digits=3)}. "

@@ -24,9 +24,11 @@ int main() {
         struct cudaOccDeviceProp device = {
             arch / 10, arch % 10, 1024, 32 * warps, 65536, 65536, 32, 49152, per_sm, 1,
             arch < 80 ? per_sm : per_sm - 1024, arch < 80 ? 0 : 1024};
-        struct cudaOccFuncAttributes kernel = {1024, registers, 0, PARTITIONED_GC_OFF, FUNC_SHMEM_LIMIT_OPTIN, shared, 1, 0};
+        struct cudaOccFuncAttributes kernel = {
+            1024, registers, 0, PARTITIONED_GC_OFF, FUNC_SHMEM_LIMIT_OPTIN, shared, 1, 0};
         struct cudaOccDeviceState state = {CACHE_PREFER_NONE, SHAREDMEM_CARVEOUT_DEFAULT};
-        if (cudaOccMaxActiveBlocksPerMultiprocessor(&result, &device, &kernel, &state, 32 * num_warps, shared)) return 1;
+        if (cudaOccMaxActiveBlocksPerMultiprocessor(&result, &device, &kernel, &state, 32 * num_warps, shared))
+            return 1;
         printf("%d\\n", result.activeBlocksPerMultiprocessor);
     }
     return 0;
@@ -62,7 +64,7 @@ def test_nvidias_calculator_says_the_same(tmp_path):
     assert len(said.split()) == len(kernels)
     for (arch, registers, shared, num_warps), programs in zip(kernels, map(int, said.split())):
         ours = occupancy(registers, shared, num_warps, ANY[arch]).programs
-        assert ours == programs, f"sm_{arch}, {registers} registers, {shared} B, {num_warps} warps: {ours}, not {programs}"
+        assert ours == programs, (arch, registers, shared, num_warps)
 
 
 def test_every_gpu_of_the_course_has_limits():
