@@ -1,5 +1,7 @@
 """The order panel: which tiles of c are computed together, and how often each strip of a and b then comes from DRAM."""
 
+from functools import cache
+
 import numpy as np
 
 from instruments.cache import grouped, matmul_dram
@@ -42,13 +44,14 @@ def l2_order(group: int = 1, in_flight: int = 16, strips: int = 12) -> Panel:
     shades = np.array([[0.34, 0.71, 0.91], [0.75, 0.87, 0.95]])  # waves in turn
     first = np.array([0.90, 0.62, 0.0])  # the first wave
 
-    def estimate(order, in_flight, strips):
-        size = TILES * TILE
+    @cache  # row by row stays as it is while the group height moves
+    def estimate(group, in_flight, strips):
+        size, order = TILES * TILE, grouped(TILES, TILES, group)
         return matmul_dram(order, (size, size, STEPS * TILE), (TILE, TILE, TILE), 2, strips * STRIP, in_flight)
 
     def draw(group, in_flight, strips):
         order = grouped(TILES, TILES, group)
-        ours, plain = estimate(order, in_flight, strips), estimate(grouped(TILES, TILES, 1), in_flight, strips)
+        ours, plain = estimate(group, in_flight, strips), estimate(1, in_flight, strips)
         colours = np.empty((TILES, TILES, 3))
         for i, (m, n) in enumerate(order):
             colours[m, n] = first if i < in_flight else shades[(i // in_flight) % 2]
