@@ -11,22 +11,23 @@ import numpy as np
 
 from grading.arrays import STORAGE, rounded
 from grading.checks import DType, Expected, RandomTensor, Task, Tensor, plain
+from grading.raised import meaning
 from kernels.tolerances import limit
 
 #: kinds, the most telling first
 KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds", "unwritten", "exception", "compile",
-         "tf32", "count", "type", "dtype", "shape", "strides", "suspect", "overflow", "nan", "divisor", "sixteen_bit",
-         "rounded_output", "row_scale", "tail", "some_rows", "wrong", "not_by_kernel", "torch_work", "not_read",
-         "input_changed", "verdict", "tile_too_wide", "whole_tensor", "bytes", "sectors", "replay", "slow")
+         "tf32", "count", "type", "dtype", "shape", "strides", "suspect", "overflow", "infinite", "nan", "divisor",
+         "sixteen_bit", "rounded_output", "row_scale", "tail", "some_rows", "wrong", "not_by_kernel", "torch_work",
+         "not_read", "input_changed", "verdict", "tile_too_wide", "whole_tensor", "bytes", "sectors", "replay", "slow")
 
 ADVICE = {
     "not_defined": "Define it in the answer cell of this task; other cells are not carried over.",
     "no_kernel": "The task asks for a Triton kernel that does the work: write one and launch it.",
     "foreign_kernel": "Only kernels defined in your answer cells count.",
-    "out_of_bounds": "The last tile reaches past the end of the row: mask every load and store with `columns < cols`.",
+    "out_of_bounds": "A tile that reaches past the end needs a mask in every load and store. Where there is one, the "
+                     "index is wrong: strides, the start of the tile, the order of the grid's axes.",
     "unwritten": "Every element of a result has to be stored by the kernel.",
-    "compile": "The interpreter is more lenient than the compiler: inside a kernel only triton.language and constexpr globals "
-               "can be used.",
+    "compile": "The interpreter is more lenient than the compiler; on a GPU this kernel would not run.",
     "tf32": "tl.dot rounds fp32 to TF32 on a GPU unless it is asked not to: tl.dot(..., input_precision='ieee').",
     "replay": "The results have to come from the kernels that stand under @triton.jit in the answer cells, launched on the "
               "task's own inputs; what torch or Python computes beside them does not count.",
@@ -36,18 +37,20 @@ ADVICE = {
     "shape": "Allocate the result in the shape that the task asks for.",
     "strides": "The result is a view of a tensor with another order of elements: allocate it in the shape that the task asks "
                "for, and let the kernel store every element at its place.",
-    "overflow": "A 16-bit square overflows from 256 on in fp16: convert to fp32 right after the load, before any "
-                "arithmetic, and keep the accumulator in fp32.",
+    "overflow": "fp16 ends at 65,504, and a square overflows from 256 on: convert to fp32 right after the load, before "
+                "any arithmetic, and keep every accumulator in fp32.",
+    "infinite": "Infinity comes from masked lanes that hold it (`other=`), from a division by zero, from an "
+                "exponential that overflows, or from a conversion to fp16 on the way.",
     "nan": "NaN comes from masked lanes loaded without `other=`, from memory that was never written, from padding between "
            "rows, from 0/0 or from inf - inf: "
            "use the row's stride, mask the loads with a neutral `other=`, and write every element.",
-    "divisor": "Divide the sum of squares by the number of columns of the row, `cols`, not by the width of the tile.",
-    "sixteen_bit": "A square or the running sum was rounded to 16 bits on the way. Convert with `.to(tl.float32)` right "
-                   "after the load and keep the accumulator in fp32.",
+    "divisor": "Divide by the number of columns of the row, `cols`, not by the width of the tile.",
+    "sixteen_bit": "Something was rounded to 16 bits on the way: convert to fp32 right after the load, before any "
+                   "arithmetic, and keep every accumulator in fp32.",
     "rounded_output": "The result passed through 16 bits before it was stored. Keep it in fp32 up to the store.",
-    "row_scale": "Each row is right but for one factor, so the mistake is in the row's statistic (its sum, its divisor, "
-                 "eps, the root), not in the elementwise part.",
-    "tail": "The end of each row is wrong and the rest is right: look at the last tile, its mask and its `other=` value.",
+    "row_scale": "All of a row is off by the same factor: look at what is one number for the row, or for all (a sum, a "
+                 "divisor, a constant), before the elementwise part.",
+    "tail": "The end is wrong and the rest is right: look at the last tile, its mask and its `other=` value.",
     "some_rows": "Whole rows are wrong and others right: look at how the row's address is formed (program id, row stride).",
     "wrong": "Compare with the formula step by step on a small input.",
     "not_by_kernel": "A torch operation produced it: let the kernel store the final values.",
@@ -62,10 +65,18 @@ ADVICE = {
 }
 
 
+#: Kinds that a word of Python in a kernel may explain, and what to write there instead
+VALUES = ("out_of_bounds", "unwritten", "suspect", "infinite", "nan", "tail", "some_rows", "row_scale", "wrong")
+INSTEAD = {"max": "tl.maximum", "min": "tl.minimum", "and": "&", "or": "|"}
+
 #: What 16-bit rounding changes in a row's scale at most; a larger change has another cause.
 SIXTEEN_BIT_ROUNDING = 2e-2
 
 SMALL_CHANGE = 1024  # bytes over the minimum that no one minds: partial sums and the like weigh on tiny cases only
+
+FP16_MOST = 65504
+
+INDEX = "look at the index (strides, start, order of the grid's axes)"
 
 FEW = 8  # columns below which any row looks like a multiple of the right one
 
@@ -157,29 +168,71 @@ def case_findings(task: Task, index: int, arguments: dict, record: dict, returne
             found += [Finding("verdict", fault, advice=" ")] if fault else []
         else:
             expected = of(task.oracle, function)(**plain(arguments))
-            found += _values(task, function, arguments, expected, returned, after)
+            constants = [value for launch in record["launches"] for value in launch["constants"].values()]
+            found += _values(task, function, arguments, expected, returned, after, constants)
             if task.kernel and record["meter"] and not any(f.kind == "no_kernel" for f in found):
                 found += _stored(expected, record)
         found += _changed(task, function, arguments, after)
     found += [*operations(task, arguments, record), *_ran(task, record)]
+    python = sorted({word for launch in record["launches"] for word in launch.get("python", ())})
     for finding in found:
         finding.case = finding.case or case.name
+        if python and finding.kind in VALUES:
+            finding.text += (f". The kernel says {' and '.join(f'`{word}`' for word in python)}, which in Python takes "
+                             f"a tile as one value: on tiles use {' and '.join(INSTEAD[word] for word in python)}")
     return found
+
+
+def manner(task: Task, seed: int) -> str:
+    """How a task's cases are right: what was compared, and with what."""
+    if task.verdict:
+        return "judged right"
+    exact = True
+    for i, case in enumerate(task.cases):
+        for e in of(task.oracle, case.function or task.functions[0])(**plain(task.arguments(i, seed))):
+            if isinstance(e.values, np.ndarray):
+                return "right against an fp64 reference"
+            exact &= not isinstance(e.values, float)
+    return "exactly right" if exact else "right"
 
 
 def most_telling(task: Task, found: list) -> Finding:
     """The finding to show, out of [(case index, Finding)] of a whole task."""
-    big = any(f.kind == "row_scale" and abs(f.place.get("factor", 1) - 1) > SIXTEEN_BIT_ROUNDING for _, f in found)
-    kept = [(i, f) for i, f in found if not (big and f.kind == "sixteen_bit")] or found  # rounding is never that large
+    order = [task.cases[i].function or task.functions[0] for i, _ in found]
+    first = min(order, key=task.functions.index)  # what is wrong there may be all that is wrong in a later function
+    here = [pair for pair, function in zip(found, order) if function == first]
+    big = any(f.kind == "row_scale" and abs(f.place.get("factor", 1) - 1) > SIXTEEN_BIT_ROUNDING for _, f in here)
+    kept = [(i, f) for i, f in here if not (big and f.kind == "sixteen_bit")] or here  # rounding is never that large
+    _constant(kept)
+    zero = [f.kind for _, f in kept if f.place.get("zero")]
+    if 2 * zero.count("wrong") > len(zero):  # zero in any dtype: no overflow
+        kept = [(i, f) for i, f in kept if not (f.place.get("zero") and f.kind == "overflow")]
     # a mistaken formula shows in every case that it spoils; one match among many other failures is a coincidence
     suspects = [f.text for _, f in kept if f.kind == "suspect"]
-    others = [f for _, f in kept if f.kind in ("divisor", "sixteen_bit", "rounded_output", "row_scale", "wrong") and f.place]
+    others = [f for _, f in kept if f.kind in ("divisor", "sixteen_bit", "rounded_output", "row_scale", "wrong")
+              and f.place and not f.place.get("zero")]
     kept = [(i, f) for i, f in kept if f.kind != "suspect" or 2 * suspects.count(f.text) > len(others)]
     index, finding = min(kept, key=lambda pair: (pair[1].rank, pair[0]))
     case = task.cases[index]
-    if case.hint and {i for i, _ in found} == {index} and finding.kind not in ("suspect", "bytes", "no_kernel"):
+    if case.hint and {i for i, _ in found} == {index} and finding.kind not in (
+            "suspect", "bytes", "no_kernel", "exception", "compile", "count", "type", "dtype", "shape"):
         finding.advice = case.hint
     return finding
+
+
+def _constant(found: list) -> None:
+    """Small factors that are the same in every row of every case are no rounding, which differs from row to row."""
+    small = [f for _, f in found if f.kind == "sixteen_bit" and f.place.get("factors")]
+    low = min((f.place["factors"][0] for f in small), default=1)
+    high = max((f.place["factors"][1] for f in small), default=1)
+    rows = sum(f.place["factors"][2] for f in small)
+    far = max(abs(low - 1), abs(high - 1))
+    if rows < 3 or (low - 1) * (high - 1) <= 0 or high - low > max(0.02 * far, 2e-6):
+        return
+    for f in small:
+        f.kind, f.text = "row_scale", f"all of {f.place['output']} is off by one factor, {f.place['factor']:.6g}"
+        f.advice = ("Rounding would differ from row to row. A constant with too few digits does this, or a small term "
+                    "that is missing or stands in another place.")
 
 
 def of(oracle, function: str):
@@ -199,7 +252,9 @@ def _error(record: dict, function: str):
     if error["type"] not in ("NameError", "IndexError", "ValueError", "TypeError") and len(text) > 1:
         said = f"{error['type']}: {text[-1]}"
     where = f" ({error['where']})" if error["where"] else ""
-    advice = ""
+    fault, advice = meaning(error["text"], error["where"])
+    if fault:
+        said = f"{error['type']}: {fault}"
     if error["type"] == "NameError":
         advice = "Whatever an answer needs has to stand in an answer cell: only those are carried over."
     elif error["type"] in ("ModuleNotFoundError", "ImportError"):
@@ -213,7 +268,9 @@ def _compiled(record: dict):
             yield Finding("tf32", f"compiled for sm_{error['arch']}, the kernel {error['kernel']} multiplies fp32 in TF32, "
                           "with 10 bits of mantissa")
             continue
-        yield Finding("compile", f"the kernel {error['kernel']} does not compile for sm_{error['arch']}: {error['text']}")
+        fault, advice = meaning(error["text"])
+        yield Finding("compile", f"the kernel {error['kernel']} does not compile for sm_{error['arch']}: "
+                      f"{fault or error['text']}", advice)
 
 
 def _metered(task: Task, arguments: dict, record: dict):
@@ -227,7 +284,9 @@ def _metered(task: Task, arguments: dict, record: dict):
     strays = [access for t in tensors for access in t["out_of_bounds"]]
     if strays:
         more = f", and {len(strays) - 1} more such accesses" if len(strays) > 1 else ""
-        yield Finding("out_of_bounds", strays[0]["text"] + more, place={"index": strays[0]["index"]})
+        t = next(t for t in tensors if t["out_of_bounds"])
+        text, advice = _stray(task, arguments, t, launches)
+        yield Finding("out_of_bounds", strays[0]["text"] + more + text, advice, place={"index": strays[0]["index"]})
     for name, value in arguments.items():
         if task.kernel and isinstance(value, Tensor) and len(value.shape) > 1 and value.nbytes and not strays:
             if sum(t["unique_read"] for t in tensors if t["role"] == name) < value.nbytes:
@@ -242,6 +301,28 @@ def _metered(task: Task, arguments: dict, record: dict):
         yield from _bytes(task, arguments, tensors)
         if task.sector_factor:
             yield from _sectors(task, arguments, tensors)
+
+
+def _stray(task: Task, arguments: dict, t: dict, launches: list) -> tuple[str, str]:
+    """What an access out of bounds tells beyond itself: (words, what to do); "" where a missing mask may explain it."""
+    access, shape = t["out_of_bounds"][0], t["shape"]
+    size = int(np.prod(shape))
+    if access["kind"] == "write" and len(shape) == 1 and access["count"] >= size and _per_row(shape[0], arguments):
+        return (f": {t['name']} holds one number per row, and a tile is stored there",
+                "Reduce the tile to one number (tl.sum, tl.max) before it is stored.")
+    tile = max((n for launch in launches for n in launch["constants"].values() if type(n) is int), default=1)
+    grid = next((launch["grid"] for launch in launches if f" of {launch['kernel']} " in access["text"]), [])
+    inner = grid and all(at < n // 2 for at, n in zip(access["program"], grid) if n > 3) and any(n > 3 for n in grid)
+    if access["index"] < 0 or access["index"] >= size + max(tile, shape[-1] if shape else 1):
+        return f". That is too far outside for a missing mask alone: {INDEX}", ""
+    if inner and len(shape) > 1:
+        return f". That program is not at the end of the grid: {INDEX}", ""
+    return "", ""
+
+
+def _per_row(count: int, arguments: dict) -> bool:
+    """Whether `count` is the number of rows of an input: then a result of that length holds one number per row."""
+    return any(isinstance(t, Tensor) and len(t.shape) > 1 and t.shape[0] == count for t in arguments.values())
 
 
 def _bytes(task: Task, arguments: dict, tensors: list):
@@ -275,6 +356,10 @@ def _sectors(task: Task, arguments: dict, tensors: list):
 def _stored(expected: list, record: dict):
     """Each result in a tensor that a kernel stored, every element of it."""
     position = 0
+    if record["launches"] and not record["meter"]["programs"]:
+        yield Finding("unwritten", f"no program ran: the grid is {tuple(record['launches'][0]['grid'])}",
+                      "A number of programs that is rounded down can be 0: round it up.")
+        return
     for e in expected:
         role = e.argument or f"returned {position}"
         position += not e.argument
@@ -303,7 +388,7 @@ def _holes(e: Expected, t: dict) -> Finding:
         text = f"columns from {first[1]:,} on of {e.name} are never written, and a row has {shape[1]:,}"
         if first[1] & (first[1] - 1) == 0:
             return Finding("unwritten", f"{text}: the tiles cover {first[1]:,} columns")
-        return Finding("unwritten", text, "The mask of the store, or the range of its loop, ends too early: columns < cols.")
+        return Finding("unwritten", text, "The mask of the store, or the range of its loop, ends too early.")
     if len(shape) == 2 and first[1] == 0 and count == (shape[0] - first[0]) * shape[1]:
         return Finding("unwritten", f"rows from {first[0]} on of {e.name} are never written, and there are {shape[0]}",
                        "Launch a program for every row, or loop over rows until all are done.")
@@ -352,7 +437,7 @@ def _changed(task: Task, function: str, arguments: dict, after: dict):
 # ---------------------------------------------------------------- wrong values
 
 
-def _values(task: Task, function: str, arguments: dict, expected: list, returned: list, after: dict):
+def _values(task: Task, function: str, arguments: dict, expected: list, returned: list, after: dict, constants: list):
     wanted = [e for e in expected if not e.argument]
     if len(returned) == 1 and returned[0].values is None and not returned[0].other:
         yield Finding("count", f"{function} returned None", "Does its last line say `return`?")
@@ -386,10 +471,16 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
         named = f" as {e.name}" if len(pairs) > 1 else ""
         yield Finding("wrong", f"{function}({call}) gives {got.values!r}{named}, expected {e.values!r}")
         return
-    yield _shape_of_failure(got, e)
+    widths = _widths(arguments, constants)
+    yield _shape_of_failure(got, e, arguments, widths)
     # what the first result hides (a row scaled by 0 is no longer a scale), another may tell
     for got, e in wrong[1:]:
-        yield _shape_of_failure(got, e)
+        yield _shape_of_failure(got, e, arguments, widths)
+
+
+def _widths(arguments: dict, constants: dict) -> set:
+    """The powers of two among a call's arguments and its launches' constexprs: one of them is the width of a tile."""
+    return {n for n in [*arguments.values(), *constants] if type(n) is int and n > 1 and n & (n - 1) == 0}
 
 
 def _form(got: Got, e: Expected):
@@ -444,10 +535,13 @@ def _explains(got: Got, e: Expected, guess: Expected) -> bool:
         return row_errors(got.values, e.values).max() > 3 * row_errors(got.values, guess.values).max()
 
 
-def _shape_of_failure(got: Got, e: Expected) -> Finding:
-    """Read the pattern of a wrong tensor."""
+def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widths: set = frozenset()) -> Finding:
+    """Read the pattern of a wrong tensor. widths: what a tile may be wide."""
     values, reference = got.values, e.values
-    table = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(-1, 1)
+    tensors = [t for t in (arguments or {}).values() if isinstance(t, Tensor)]
+    dtypes = {e.dtype, *(t.dtype for t in tensors)} if tensors else {"fp16"}
+    per_row = values.ndim == 1 and (not tensors or _per_row(len(values), arguments))
+    table = values.reshape(-1, 1) if per_row else values.reshape(-1, values.shape[-1] if values.ndim else 1)
     right = reference.reshape(table.shape)
     most = allowed(reference, e.dtype)
     errors = row_errors(values, reference)
@@ -455,12 +549,13 @@ def _shape_of_failure(got: Got, e: Expected) -> Finding:
     if not element.any():
         element = np.abs(table - right) == np.abs(table - right).max()
     first = tuple(int(i) for i in np.unravel_index(int(np.argmax(element)), table.shape))
-    at = first if values.ndim > 1 else first[:1]
+    at = first if values.ndim > 1 else first[:1] if per_row else first[1:]
+    along = "columns" if values.ndim > 1 else "elements"
     place = {"output": e.name, "first": list(at), "expected": float(right[first]), "got": float(table[first]),
              "wrong": float(element.mean()), "error": float(errors.max()), "limit": most,
              "shape": list(table.shape), "map": picture(element)}
-    seen = (f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {element.mean():.0%} of {e.name} "
-            f"is off, the worst row by {errors.max():.1e} (limit {most:.0e})")
+    seen = (f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {_share(element)} of {e.name} "
+            f"is off, the worst {'row ' * (values.ndim > 1)}by {errors.max():.1e} (limit {most:.0e})")
     rows, columns = element.any(axis=1), element.any(axis=0)
     wide = table.shape[1] > 1
 
@@ -468,28 +563,74 @@ def _shape_of_failure(got: Got, e: Expected) -> Finding:
         bad = ~np.isfinite(table)
         what = "NaN" if np.isnan(table).any() else "infinite"
         start = int(np.argmax(bad.any(axis=0)))
-        if wide and 0 < start and bad[bad.any(axis=1)][:, start:].all():
-            return Finding("tail", f"columns from {start} on of {e.name} are {what}", place=place,
-                           advice="" if bad.any(axis=1).all() else ADVICE["nan"])
-        return Finding("overflow" if what == "infinite" else "nan", f"{bad.mean():.0%} of {e.name} is {what}, first at "
-                       f"{list(at)}", place=place)
+        seen = f"{_share(bad)} of {e.name} is {what}, first at {list(at)}"
+        to_the_end = wide and 0 < start and bad[bad.any(axis=1)][:, start:].all()
+        if to_the_end:
+            seen = f"{along} from {start} on of {e.name} are {what}"
+        if to_the_end and _late(start, bad):
+            return Finding("tail", seen, place=place, advice="" if bad.any(axis=1).all() else ADVICE["nan"])
+        if what == "NaN":
+            return Finding("nan", seen, place=place)
+        if (table[bad] < 0).all() and (np.abs(right[bad]) < FP16_MOST).all():
+            return Finding("infinite", f"{seen}: minus infinity got into it", place=place,
+                           advice="In a sum: lanes masked with other=-inf, as a maximum wants, have to count as 0. "
+                           "In a maximum: nothing was compared with the value that it starts from.")
+        return Finding("overflow" if "fp16" in dtypes else "infinite", seen, place=place)
     if not table.any() and right.any():
-        return Finding("overflow", f"{e.name} is zero everywhere: a sum of squares that overflowed to infinity does that",
+        place["zero"] = True
+        if "fp16" in dtypes:
+            return Finding("overflow", f"{e.name} is zero everywhere: a square or a sum that overflowed to infinity, "
+                           "in a divisor, does that", place=place)
+        return Finding("wrong", f"{e.name} is zero everywhere, as if nothing was added to it, or infinity divided it",
                        place=place)
     if e.dtype == "fp32" and errors.max() < SIXTEEN_BIT_ROUNDING:
         for sixteen in ("bf16", "fp16"):
             if np.array_equal(rounded(table, sixteen), table):
                 return Finding("rounded_output", f"every value of {e.name} is a {sixteen} number: {seen}", place=place)
-    factors = _row_factors(table, right, most) if table.shape[1] >= FEW or values.ndim == 1 else None
+    factors = _row_factors(table, right, most) if table.shape[1] >= FEW or per_row else None
     if factors is not None:
-        return _scaled(factors, e, table.shape[1], most, place)
+        cols = max((t.shape[-1] for t in tensors if len(t.shape) > 1), default=1) if per_row else table.shape[1]
+        scaled = _scaled(factors, e, cols, most, place, widths, per_row)
+        if scaled:
+            return scaled
     start = int(np.argmax(columns))
-    if wide and start > 0 and columns[start:].mean() > 0.5 and rows.mean() > 0.5:
-        return Finding("tail", f"only columns from {start} on are wrong: {seen}", place=place)
+    if wide and start > 0 and columns[start:].mean() > 0.5 and rows.mean() > 0.5 and _late(start, element):
+        return Finding("tail", f"only {along} from {start} on are wrong: {seen}", place=place)
     if wide and rows.sum() < len(rows) and element[rows].mean() > 0.5:
         listed = ", ".join(str(int(r)) for r in np.flatnonzero(rows)[:5])
         return Finding("some_rows", f"only rows {listed}{'...' * int(rows.sum() > 5)} are wrong: {seen}", place=place)
+    if errors.max() < SIXTEEN_BIT_ROUNDING:
+        seen += _manner(table, right, e.dtype)
     return Finding("wrong", seen, place=place)
+
+
+def _late(start: int, wrong: np.ndarray) -> bool:
+    """Whether what is wrong is the end of the columns: it begins in their second half and is the smaller part."""
+    return 2 * start >= wrong.shape[1] and wrong.mean() < 0.5
+
+
+def _share(wrong: np.ndarray) -> str:
+    return f"{wrong.mean():.0%}" if wrong.mean() >= 0.005 else f"{wrong.sum():,} of {wrong.size:,} elements"
+
+
+def _manner(table: np.ndarray, right: np.ndarray, dtype: str) -> str:
+    """How a small error behaves: rounding is noise around zero, a wrong constant or formula goes with the value."""
+    either = (". So small an error comes from a 16-bit rounding on the way, or from a constant or a formula that is a "
+              "little off")
+    typical = np.sqrt(np.mean(right**2, axis=1, keepdims=True))
+    off = (np.abs(right) > 0.1 * typical) & (table != right)
+    relative = ((table - right)[off] / right[off])[np.argsort(right[off], kind="stable")]
+    if dtype != "fp32" or len(relative) < 100 or not relative.std():
+        return either
+    with np.errstate(all="ignore"):
+        smooth = np.corrcoef(relative[1:], relative[:-1])[0, 1]
+    below = (relative < 0).mean()
+    if smooth > 0.5 or not 0.05 < below < 0.95:
+        return (". The error goes with the value, as rounding does not: a constant has too few digits, or the formula "
+                "is another")
+    if abs(smooth) < 0.2 and 0.3 < below < 0.7 and np.median(np.abs(relative)) > 5e-5:
+        return ". The error is noise around zero, of the size of 16-bit or TF32 rounding on the way"
+    return either
 
 
 def picture(wrong: np.ndarray, most: tuple = (16, 32)) -> list:
@@ -505,31 +646,39 @@ def _elementwise(most: float, right: np.ndarray) -> np.ndarray:
 
 
 def _row_factors(table: np.ndarray, right: np.ndarray, most: float):
-    """The factor of each row where every row is a multiple of the right one; None where not."""
+    """The factor of each row where every row is a multiple of the right one and that is its error; None where not."""
     with np.errstate(all="ignore"):
         size = (right * right).sum(axis=1)
         factors = (table * right).sum(axis=1) / size
         rest = np.linalg.norm(table - factors[:, None] * right, axis=1) / np.linalg.norm(table, axis=1)
     usable = (size > 0) & np.isfinite(factors) & (factors > 0)
-    if not usable.any() or (rest[usable] > 3 * most).any():
+    wrong = usable & (np.hypot(rest, factors - 1) > most)
+    if not usable.any() or (rest[usable] > 3 * most).any() or (rest > np.abs(factors - 1))[wrong].any():
         return None
     return factors[usable]
 
 
-def _scaled(factors: np.ndarray, e: Expected, cols: int, most: float, place: dict) -> Finding:
+def _scaled(factors: np.ndarray, e: Expected, cols: int, most: float, place: dict, widths: set, per_row: bool):
+    """The finding about rows that are each off by a factor; None where single numbers are off by any factors."""
     low, high = float(factors.min()), float(factors.max())
     far = low if abs(low - 1) > abs(high - 1) else high
     place["factor"] = far
     constant = high - low < 5 * most * high
     seen = f"each row of {e.name} is off by a factor ({low:.6g}{'' if constant else f' to {high:.6g}'})"
     if constant and cols > 1 and e.dtype == "fp32":
-        for width in {2**k for k in range(1, 21)} - {cols}:
+        for width in ({1 << (cols - 1).bit_length()} | widths) - {cols}:
             if abs(high / (width / cols)**0.5 - 1) < 3 * most:
                 return Finding("divisor", f"{seen}: the square root of {width}/{cols}", place=place)
+            if abs(high * width / cols - 1) < 3 * most:
+                return Finding("divisor", f"{seen}: {cols}/{width}", place=place)
     if abs(far - 1) < SIXTEEN_BIT_ROUNDING and e.dtype == "fp32":
+        place["factors"] = [low, high, len(factors)]
         return Finding("sixteen_bit", f"{seen}: the size of 16-bit rounding, in a result that is fp32", place=place)
-    if low > 1 + most and far > 1 + SIXTEEN_BIT_ROUNDING:
-        return Finding("row_scale", f"{seen}: the sum of squares comes out too small", place=place,
-                       advice="Part of the row was left out of the sum, or a 16-bit running sum stopped growing: loop over "
-                       "every column and accumulate in fp32.")
+    if per_row and (len(factors) < 2 or low < 1 < high):
+        return None
+    if constant and len(factors) > 1:
+        return Finding("row_scale", f"{seen}, one and the same", place=place)
+    if abs(far - 1) > SIXTEEN_BIT_ROUNDING and not low < 1 < high:
+        return Finding("row_scale", seen, place=place, advice="Look at what is one number for the row, such as a sum "
+                       "or its divisor: part of the row was left out, or a 16-bit running sum stopped growing.")
     return Finding("row_scale", seen, place=place)

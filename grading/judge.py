@@ -117,10 +117,12 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
         verdict.place = finding.place
         wrong = {index for index, _ in findings}
         if len(cases) > len(wrong):
-            verdict.proved = [f"{len(cases) - len(wrong)} of {len(task.cases)} cases right"]
+            right = len(cases) - len(wrong)
+            verb = "is" if right == 1 else "are"
+            verdict.hint += f" {right} of {len(task.cases)} cases {verb} right; all have to be."
         return verdict
     verdict = Verdict(task.id, task.title, "passed", task.points, 0, task.max_points)
-    verdict.proved = _proved(task, cases, compiled)
+    verdict.proved = _proved(task, seed, cases, compiled)
     if task.success:
         verdict.proved.append(task.success)
     if task.speed:
@@ -218,9 +220,8 @@ def _array(home: Path, file: str, dtype: str, shape: list) -> np.ndarray:
     return decode(stored, dtype).reshape(shape)
 
 
-def _proved(task: Task, cases: list, compiled: int) -> list:
-    sentences = [f"{len(cases)} cases right against an fp64 reference" if not task.verdict else
-                 f"{len(cases)} case{'s' * (len(cases) != 1)} judged right"]
+def _proved(task: Task, seed: int, cases: list, compiled: int) -> list:
+    sentences = [f"{len(cases)} case{'s' * (len(cases) != 1)} {diagnose.manner(task, seed)}"]
     if compiled:
         sentences[0] += ", in the interpreter and compiled on the GPU"
     if task.kernel:

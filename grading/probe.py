@@ -5,9 +5,11 @@ grading/cases.py wrote, results go back as `.npy` and JSON, and the verdict is f
 imports nothing of grading/.
 """
 
+import ast
 import json
 import os
 import sys
+import textwrap
 import traceback
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -219,7 +221,7 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict, comp
         constants = {name: value for name, value in constants.items() if type(value) in (bool, int, float, str)}
         if len(launches) < MAX_RECORDS or launch.name not in {told["kernel"] for told in launches}:
             launches.append({"kernel": launch.name, "own": launch.kernel.fn.__module__ == module,
-                             "grid": list(launch.grid), "constants": constants})
+                             "grid": list(launch.grid), "constants": constants, "python": _python(launch.kernel)})
         for name, value in launch.args.items():
             value = getattr(value, "base", value)
             if isinstance(value, torch.Tensor):
@@ -251,6 +253,22 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict, comp
     trace.write(report.result)
     return {**told, "launches": launches, "operations": watch.done,
             "meter": {"tensors": tensors, "launches": report.launches, "programs": report.programs}}
+
+
+def _python(kernel) -> list:
+    """Words of Python that stand in a kernel and see a tile as one value: max, min, and, or."""
+    try:
+        tree = ast.parse(textwrap.dedent(kernel.src))
+    except (AttributeError, TypeError, SyntaxError):
+        return []
+    tests = {id(node.test) for node in ast.walk(tree) if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert))}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("max", "min"):
+            found.add(node.func.id)
+        elif isinstance(node, ast.BoolOp) and id(node) not in tests:
+            found.add("and" if isinstance(node.op, ast.And) else "or")
+    return sorted(found)
 
 
 class Compiling:
