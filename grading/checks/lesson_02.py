@@ -241,7 +241,8 @@ ROWS = Task(
         Case("4 x 1024 fp32, positive", _rows(4, 1024, mean=3.0)),
         Case("3 x 1000 bf16, ragged", _rows(3, 1000, "bf16", mean=2.0)),
         Case("5 x 777 fp32, all negative", _rows(5, 777, mean=-20.0),
-             hint="The lanes behind the row's end count as 0, and 0 is larger than every element: other=float('-inf') for the largest."),
+             hint="Here 0 is larger than every element: it came from the lanes behind the row's end, or from the value that the "
+                  "maximum starts from."),
         Case("2 x 1, one column", _rows(2, 1, mean=-3.0)), Case("3 x 5001 fp32, the largest is the last", _planted),
         Case("2 x 2048 fp16, large sums", _rows(2, 2048, "fp16", mean=50.0)),
         Case("3 x 70001 bf16, wide", _rows(3, 70001, "bf16", mean=1.0)),
@@ -252,9 +253,9 @@ ROWS = Task(
                   "only float('-inf') is below every number."),
     ),
     suspects=(
-        Suspect("lanes behind the row's end took part in the maximum as 0",
+        Suspect("0 took part in the maximum: lanes behind the row's end, or the value that it starts from",
                 lambda x: [[Expected("largest", np.maximum(x.max(axis=1), 0), "fp32")]],
-                "0 leaves a sum alone, not a maximum. There the neutral element is minus infinity: other=float('-inf'), or tl.where."),
+                "0 leaves a sum alone, not a maximum, whose neutral element is minus infinity."),
         Suspect("the columns after the last full tile are missing",
                 _partial(lambda cols, tile: slice(0, cols // tile * tile) if cols % tile and tile < cols else None),
                 "The number of tiles is rounded up: tl.range(0, cols, BLOCK) with a mask in the last."),
