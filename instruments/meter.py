@@ -50,6 +50,7 @@ class TensorReport:
     read, written: requested by all programs, atomics counted as both. unique_read, unique_written: each byte once.
     atomics: bytes updated atomically. unwritten: elements never written, of a tensor that kernels write, or that the
     metered function returns and no kernel reads; first_unwritten: the index of the first one. out_of_bounds: list of Access.
+    stored_by: {program: (first, last)}, of the elements that a program writes, counted from the tensor's first.
     sectors_read, sectors_written: 32-byte sectors that the accesses touch, each access's whole tile taken as one, which is
     the least that any spreading of the tile over threads can do.
     """
@@ -67,6 +68,7 @@ class TensorReport:
     unwritten: int = 0
     first_unwritten: tuple | None = None
     out_of_bounds: list = field(default_factory=list)
+    stored_by: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -169,7 +171,7 @@ class _Watched:
         self.report = TensorReport(name, tuple(tensor.shape), tensor.dtype)
         self.touched = {kind: np.zeros(argument.span * argument.itemsize, dtype=bool) for kind in ("read", "written")}
 
-    def count(self, kind: str, byte_offsets: np.ndarray, size: int):
+    def count(self, kind: str, byte_offsets: np.ndarray, size: int, program: tuple):
         nbytes = byte_offsets.size * size
         sectors = touched(byte_offsets + self.argument.address % SECTOR, size).size
         for name, kinds in (("read", ("read", "atomic")), ("written", ("write", "atomic"))):
@@ -180,6 +182,10 @@ class _Watched:
                     self.touched[name][byte_offsets + byte] = True
         if kind == "atomic":
             self.report.atomics += nbytes
+        if kind == "write":
+            ends = int(byte_offsets.min()) // self.argument.itemsize, int(byte_offsets.max()) // self.argument.itemsize
+            first, last = self.report.stored_by.get(program, ends)
+            self.report.stored_by[program] = min(first, ends[0]), max(last, ends[1])
 
     def finish(self, returned: bool) -> TensorReport:
         report, argument = self.report, self.argument
@@ -233,7 +239,7 @@ def _meter_guard():
             return self.watched[_key(argument.device_tensor)]
 
         def access(self, kind, argument, byte_offsets, size):
-            self._of(argument).count(kind, byte_offsets, size)
+            self._of(argument).count(kind, byte_offsets, size, self.launch.program)
 
         def outside(self, kind, argument, byte_offsets, size, program):
             if argument is None:  # an address made from no argument: nothing it could be charged to

@@ -21,7 +21,8 @@ def _between(rng, low, high) -> int:
 
 
 def _product(rng):
-    return {name: _between(rng, 300, 9_000) for name in ("m", "n", "k")} | {"itemsize": int(rng.choice([2, 4]))}
+    """Small enough for an answer that loops over all programs."""
+    return {name: _between(rng, 300, 900) for name in ("m", "n", "k")} | {"itemsize": int(rng.choice([2, 4]))}
 
 
 def _block(rng) -> int:
@@ -37,14 +38,18 @@ def _tiled(rng):
 def _exact(rng):
     """Sizes that the blocks divide."""
     block_m, block_n = _block(rng), _block(rng)
-    return {"m": block_m * _between(rng, 2, 40), "n": block_n * _between(rng, 2, 40), "k": _between(rng, 100, 9_000),
+    return {"m": block_m * _between(rng, 2, 6), "n": block_n * _between(rng, 2, 6), "k": _between(rng, 100, 900),
             "block_m": block_m, "block_n": block_n, "itemsize": 2}
 
 
-def _tile(rng):
-    block_m = _block(rng)
-    return {"block_m": block_m, "block_n": int(rng.choice([b for b in (32, 64, 128, 256) if b != block_m])),
-            "itemsize": int(rng.choice([2, 4]))}
+def _tile(itemsize):
+
+    def make(rng):
+        block_m = _block(rng)
+        return {"block_m": block_m, "block_n": int(rng.choice([b for b in (32, 64, 128, 256) if b != block_m])),
+                "itemsize": itemsize}
+
+    return make
 
 
 def dot_bytes(m, n, k, itemsize):
@@ -73,13 +78,21 @@ def _intensity_as(value):
     return {"tile_intensity": lambda **sizes: [[Expected("intensity", float(value(**sizes)))]]}
 
 
+def _masked_too(m, n, k, block_m, block_n, itemsize):
+    """Guesses: whole tiles counted at ragged edges, in the loads, in the stores, or in both."""
+    tiles = ceil(m, block_m) * ceil(n, block_n)
+    reads, writes = tiles * k * (block_m + block_n), tiles * block_m * block_n
+    right = m * k * ceil(n, block_n) + n * k * ceil(m, block_m)
+    return [[Expected("bytes", count * itemsize)] for count in (reads + m * n, reads + writes, right + writes)]
+
+
 COUNT = Task(
     id="03.1", title="Count what the programs ask for", points=3, functions=tuple(COUNTED), oracle=COUNTED,
     cases=(Case("dot_bytes, some sizes", _product, "dot_bytes"), Case("dot_bytes, other sizes", _product, "dot_bytes"),
            Case("tiled_bytes, sizes that the tiles divide", _exact, "tiled_bytes"),
            Case("tiled_bytes, ragged sizes", _tiled, "tiled_bytes"),
-           Case("tile_intensity, some tile", _tile, "tile_intensity"),
-           Case("tile_intensity, another tile", _tile, "tile_intensity")),
+           Case("tile_intensity, some tile", _tile(4), "tile_intensity"),
+           Case("tile_intensity, another tile", _tile(2), "tile_intensity")),
     suspects=(
         Suspect("minimum traffic was counted",
                 {"dot_bytes": lambda m, n, k, itemsize: [[Expected("bytes", (m * k + n * k + m * n) * itemsize)]],
@@ -98,16 +111,18 @@ COUNT = Task(
                 _tiled_as(lambda m, n, k, block_m, block_n, itemsize:
                           (m * k * (n // block_n) + n * k * (m // block_m) + m * n) * itemsize),
                 "A ragged edge has programs too: round the number of tiles up."),
-        Suspect("masked lanes were counted",
-                _tiled_as(lambda m, n, k, block_m, block_n, itemsize:
-                          (ceil(m, block_m) * ceil(n, block_n) * k * (block_m + block_n) + m * n) * itemsize),
-                "Lanes outside the matrices are masked and ask for nothing."),
+        Suspect("masked lanes were counted", {"tiled_bytes": _masked_too},
+                "At a ragged edge the lanes that hang over are masked and ask for nothing: the tiles of one column together "
+                "read the m rows of x, not a multiple of block_m. So with w and y."),
         Suspect("the intensity was turned over",
                 _intensity_as(lambda block_m, block_n, itemsize: (block_m + block_n) * itemsize / (2 * block_m * block_n)),
                 "Intensity is FLOPs over bytes."),
         Suspect("a multiplication and an addition were counted as one",
                 _intensity_as(lambda block_m, block_n, itemsize: block_m * block_n / ((block_m + block_n) * itemsize)),
                 "A multiplication and an addition are two FLOPs."),
+        Suspect("elements of 2 bytes were taken for granted",
+                _intensity_as(lambda block_m, block_n, itemsize: block_m * block_n / (block_m + block_n)),
+                "That is the lesson's formula for 16 bits. Here elements have `itemsize` bytes: divide by it."),
         Suspect("the bytes of an element were left out",
                 _intensity_as(lambda block_m, block_n, itemsize: 2 * block_m * block_n / (block_m + block_n)),
                 "Divide by bytes, not by elements."),
@@ -201,9 +216,11 @@ TILE_LOOP = Task(
     suspects=(_last_part(16), _without_tail()),
     tile_elements=lambda x, w, block: block * block,
     hints={"tail": "The last tile of columns of y is missing or wrong: range(0, n, block) has to reach n.",
-           "nan": "A part of y was never written: the loops have to cover ragged edges too, range(0, size, block).",
+           "nan": "NaN is what y holds where nothing was written. Start each tile's sum at zero, which torch.empty does not; "
+                  "and let the loops cover ragged edges too, range(0, size, block).",
            "some_rows": "The last tile of rows is missing or wrong: range(0, m, block) has to reach m.",
-           "whole_tensor": "Take slices of block by block first, then convert and multiply them.",
+           "whole_tensor": "Take slices of block by block first, then convert and multiply them; and write each tile into its "
+                           "slice of y, instead of joining tiles with torch.cat.",
            "sixteen_bit": "Convert the tiles to fp32 before the product, and add up in fp32.",
            "wrong": "y[i, j] is row i of x times row j of w: check which slices meet, that K is covered to its end, and that "
                     "the tiles are fp32 before they are multiplied."},
@@ -211,7 +228,7 @@ TILE_LOOP = Task(
 
 # ---------------------------------------------------------------- 03.3 and 03.4 kernels
 
-SIDE = 32  # tiles of at least this are asked for
+SIDE, WIDEST = 32, 64  # sides of a tile: at least, at most
 
 
 def _least(x, w):
@@ -220,36 +237,52 @@ def _least(x, w):
     return {"x": m * k * ceil(n, SIDE) * x.itemsize, "w": n * k * ceil(m, SIDE) * w.itemsize, "returned 0": m * n * 4}
 
 
+IEEE = "The interpreter multiplies exactly and does not show it. For fp32 inputs, say tl.dot(..., input_precision='ieee')."
+
 MATRIX_HINTS = {
-    "out_of_bounds": "A tile that hangs over the edge needs a mask: rows < M, columns < N and k < K, in loads and store.",
     "unwritten": "The grid has to cover every tile of y: cdiv(M, BLOCK_M) times cdiv(N, BLOCK_N) programs, and each stores "
                  "its whole tile.",
-    "bytes": "A program with a tile of 32 x 32 uses each element that it loads 32 times. Smaller tiles ask for more.",
+    "bytes": "The minimum here is what tiles of 32 x 32 ask for: each element that a program loads is used 32 times. "
+             "Smaller tiles ask for more.",
+    "tile_too_wide": "No side of a tile is above 64 here: the grid has a program per tile, and each loops over K in blocks.",
     "tail": "Columns at the end are wrong: look at how the column offsets are formed and masked.",
     "some_rows": "Some rows are right and others wrong: look at the program's tile number and at x.stride(0).",
-    "sixteen_bit": "Accumulate in fp32: tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32), and for fp32 inputs tl.dot(..., "
-                   "input_precision='ieee').",
+    "sixteen_bit": "Accumulate in fp32: tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32), and for fp32 inputs "
+                   "tl.dot(..., input_precision='ieee').",
+    "tf32": IEEE,
     "wrong": "y[i, j] is row i of x times row j of w. Check the strides, which dimension of w the tile of tl.dot needs "
              "first, and that the sum runs over all of K.",
     "not_read": "Every row of x and w has to be read, all of K.",
 }
 
 TILED = Task(
-    id="03.3", title="The tiled kernel", points=4, functions=("linear", ), kernel=True, oracle=product,
+    id="03.3", title="The tiled kernel", points=4, functions=("linear", ), kernel=True, oracle=product, ieee=True,
     cases=(
         Case("32 x 32 x 32 fp32, one tile", _inputs(32, 32, 32)),
         Case("64 x 96 x 64 bf16", _inputs(64, 96, 64, "bf16")),
-        Case("96 x 32 x 128 fp16", _inputs(96, 32, 128, "fp16")),
-        Case("64 x 64 x 96 fp32, rows of x 128 elements apart", _inputs(64, 64, 96, x_stride=128),
+        Case("32 x 32 x 160 fp16", _inputs(32, 32, 160, "fp16")),
+        Case("32 x 32 x 96 fp32, rows of x 112 elements apart", _inputs(32, 32, 96, x_stride=112),
              hint="This x has padded rows: the next row starts x.stride(0) elements on, not K."),
-        Case("32 x 64 x 64 bf16, rows of w 80 elements apart", _inputs(32, 64, 64, "bf16", w_stride=80),
+        Case("32 x 32 x 64 bf16, rows of w 80 elements apart", _inputs(32, 32, 64, "bf16", w_stride=80),
              hint="This w has padded rows: the next row starts w.stride(0) elements on, not K."),
     ),
-    suspects=(_last_part(32), ), minimum_bytes=_least, hints=MATRIX_HINTS,
+    suspects=(_last_part(32), ), minimum_bytes=_least, max_tile=WIDEST,
+    hints={**MATRIX_HINTS,
+           "out_of_bounds": "Sizes are multiples of 32 here, so no tile of 32 hangs over an edge. Check the strides, the order "
+                            "of the grid's axes, and where the loop over K starts."},
 )
 
+
+def _start_twice(x, w):
+    """Guesses: k, which counts from the start of K, is masked by what is left of K."""
+    depth = np.arange(x.shape[1])
+    kept = ((depth < len(depth) - depth // block * block) for block in (16, 32, 64))
+    return [[Expected("y", (x * keep) @ w.T, "fp32")] for keep in kept]
+
+
 RAGGED = Task(
-    id="03.4", title="Any size, any strides", points=5, functions=("any_linear", ), kernel=True, oracle=product,
+    id="03.4", title="Any size, any strides", points=5, functions=("any_linear", ), kernel=True, ieee=True,
+    oracle=product,
     cases=(
         Case("64 x 64 x 64 fp32, whole tiles", _inputs(64, 64, 64)),
         Case("33 x 65 x 17 fp32, one over", _inputs(33, 65, 17)),
@@ -262,11 +295,21 @@ RAGGED = Task(
         Case("37 x 45 x 50 bf16, w transposed", _transposed(37, 45, 50, "bf16", "w"),
              hint="This w is a transposed view: neighbours in a row are w.stride(1) elements apart, not 1."),
         Case("45 x 37 x 50 fp32, both transposed", _transposed(45, 37, 50, "fp32", "xw"),
-             hint="These are transposed views: neighbours in a row are stride(1) elements apart, not 1."),
+             hint="These are transposed views: neighbours in a row are stride(1) elements apart, not 1. Use stride(1) too."),
     ),
-    suspects=(_without_tail(16, 32, 64), ), minimum_bytes=_least,
-    hints={**MATRIX_HINTS, "nan": "What lies beyond the edge of K or between padded rows got into the sum: mask k < K with "
-                                  "other=0.0, and use the strides given."},
+    suspects=(_without_tail(16, 32, 64),
+              Suspect("blocks of K after the first are cut short", _start_twice,
+                      "`start` is taken off twice: a mask compares either k < K, with k = start + arange, or arange < K - "
+                      "start.")),
+    minimum_bytes=_least, max_tile=WIDEST,
+    hints={**MATRIX_HINTS,
+           "out_of_bounds": "A tile that hangs over the edge needs a mask: rows < M, columns < N and k < K, in loads and store. "
+                            "Where all masks are there, check which stride goes with which index, stride(1) among them.",
+           "bytes": MATRIX_HINTS["bytes"] + " So do lanes past the edge that are wrapped (% M, % N) instead of masked: they "
+                                            "load rows again that other lanes have.",
+           "wrong": MATRIX_HINTS["wrong"] + " Views may be transposed: use stride(0) and stride(1) of both.",
+           "nan": "What lies beyond the edge of K or between padded rows got into the sum: mask k < K with other=0.0, and use "
+                  "the strides given."},
 )
 
 # ---------------------------------------------------------------- 03.5 the order
@@ -280,7 +323,7 @@ def _order_of(shape, returned):
     """(fault, [(tile_m, tile_n)]) of a returned order."""
     tiles_m, tiles_n = shape[0] // TILE, shape[1] // TILE
     count = tiles_m * tiles_n
-    if not isinstance(returned, np.ndarray) or returned.dtype.kind != "i" or returned.shape != (count, ):
+    if not isinstance(returned, np.ndarray) or returned.dtype != np.int32 or returned.shape != (count, ):
         got = f"{returned.dtype} of shape {list(returned.shape)}" if isinstance(returned, np.ndarray) else type(returned).__name__
         return f"order has to be an int32 tensor of shape [{count}], one number per program; got {got}", None
     numbers = [int(number) for number in returned]
@@ -293,6 +336,24 @@ def _order_of(shape, returned):
         return (f"tile {twice} is computed {numbers.count(twice)} times and {count - len(set(numbers))} tiles never. The last "
                 "group may have fewer rows than the others: divide by its own height"), None
     return "", [divmod(number, tiles_n) for number in numbers]
+
+
+def _computed(tiles, cols, stored_by):
+    """The fault where a program stored another tile of y than it reports. stored_by: [program's x, y, z, first and last
+    element stored]."""
+    ends = {x: (first, last) for x, y, z, first, last in stored_by}
+    if sorted(ends) != list(range(len(tiles))) or len(stored_by) != len(tiles):
+        return (f"{len(stored_by)} programs store to y; launch one for each of the {len(tiles)} tiles, in a grid of one "
+                "dimension")
+    for program, (i, j) in enumerate(tiles):
+        found = [(element // cols // TILE, element % cols // TILE) for element in ends[program]]
+        if found != [(i, j)] * 2:
+            across = cols // TILE
+            number, said = found[0][0] * across + found[0][1], i * across + j
+            what = f"tile {number}" if found[0] == found[1] else "more than one tile"
+            return (f"program {program} stores {what} of y, and order[{program}] says {said}. order[p] is the number of "
+                    "the tile that program p computes and stores")
+    return ""
 
 
 def estimate(order, m, n):
@@ -325,6 +386,9 @@ def _grouped(arguments, returned):
         return (f"the order is a right one and y is not: tile {wrong} of y is wrong. Compute and store the tile whose number "
                 "you report")
     m, n = right.shape
+    fault = _computed(tiles, n, arguments["_stored_by"].get("returned 0", [])) if "_stored_by" in arguments else ""
+    if fault:
+        return fault
     read, plain = estimate(tiles, m, n).read, estimate(row_major(m // TILE, n // TILE), m, n).read
     if read > SHARE * plain:
         first = tiles[:IN_FLIGHT]
@@ -336,13 +400,15 @@ def _grouped(arguments, returned):
 
 
 ORDER = Task(
-    id="03.5", title="An order that L2 likes", points=4, functions=("grouped_linear", ), kernel=True, verdict=_grouped,
+    id="03.5", title="An order that L2 likes", points=4, functions=("grouped_linear", ), kernel=True, ieee=True,
+    verdict=_grouped,
     cases=(
         Case("12 x 12 tiles", _inputs(12 * TILE, 12 * TILE, DEPTH)),
         Case("10 x 13 tiles, the last group lower", _inputs(10 * TILE, 13 * TILE, DEPTH)),
         Case("7 x 19 tiles, the last group lower", _inputs(7 * TILE, 19 * TILE, DEPTH)),
     ),
-    hints={"out_of_bounds": "A program works on a tile that does not exist: the last group may have fewer rows than the "
+    hints={"tf32": IEEE,
+           "out_of_bounds": "A program works on a tile that does not exist: the last group may have fewer rows than the "
                             "others, so divide by its own height, min(tiles_m - first, GROUP).",
            "not_read": "Some tiles of y are computed by no program, so that a part of an input is never read: the last group "
                        "may have fewer rows than the others."},
@@ -378,10 +444,19 @@ def _budget(binding, threads=(64, 128, 256)):
             free_of_sums = max((_intensity(*tile) for tile in _allowed(**{**budget, "threads": 10**6})), default=0)
             free_of_shared = max(_intensity(*tile) for tile in _allowed(**{**budget, "shared": 10**9}))
             decides = {"shared memory": free_of_shared > best, "sums": free_of_sums > best}
-            if allowed and decides[binding]:
+            if best > _intensity(SIDES[0], SIDES[0]) and decides[binding]:  # and the smallest tile is not the best
                 return budget
 
     return make
+
+
+def _filled(rng):
+    """A budget that one of the best tiles fills to the last byte."""
+    budget = _budget("shared memory")(rng)
+    allowed = _allowed(**budget)
+    best = max(_intensity(*tile) for tile in allowed)
+    rest = {name: budget[name] for name in ("stages", "block_k", "itemsize")}
+    return {**budget, "shared": min(shared_bytes(*tile, **rest) for tile in allowed if _intensity(*tile) == best)}
 
 
 def _intensity(block_m, block_n):
@@ -402,19 +477,38 @@ def _chosen(arguments, returned):
     if tile[0] * tile[1] > SUMS * arguments["threads"]:
         return (f"{tile[0]} x {tile[1]} has {tile[0] * tile[1] // arguments['threads']} sums per thread for {said}, and at most "
                 f"{SUMS} are allowed")
-    best = max(_allowed(**arguments), key=lambda t: _intensity(*t))
+    allowed = _allowed(**arguments)
+    best = max(allowed, key=lambda t: _intensity(*t))
     if _intensity(*best) > _intensity(*tile):
         return (f"{tile[0]} x {tile[1]} has {_intensity(*tile):.4g} multiply-adds per element read for {said}, and "
-                f"{best[0]} x {best[1]}, which fits too, has {_intensity(*best):.4g}. Compare block_m * block_n / (block_m + "
-                "block_n) over all tiles that fit")
+                f"{best[0]} x {best[1]}, which fits too, has {_intensity(*best):.4g}. {_why_lower(arguments, tile, allowed)}")
     return ""
+
+
+def _why_lower(arguments, tile, allowed):
+    """Advice for a tile that fits and is not the best."""
+
+    def chosen_under(fits):
+        kept = [t for t in allowed if fits(t)]
+        return kept and _intensity(*tile) == max(_intensity(*t) for t in kept)
+
+    rest = {name: arguments[name] for name in ("stages", "block_k", "itemsize")}
+    squares = ", and a tile need not be square" if chosen_under(lambda t: t[0] == t[1]) else ""
+    if chosen_under(lambda t: shared_bytes(*t, **rest) < arguments["shared"]):
+        return "A tile that needs exactly `shared` bytes still fits (compare with <=)" + squares
+    if chosen_under(lambda t: t[0] * t[1] < SUMS * arguments["threads"]):
+        return f"Exactly {SUMS} sums per thread still fit (compare with <=)" + squares
+    if chosen_under(lambda t: 4 * t[0] * t[1] <= SUMS * arguments["threads"]):
+        return f"The limit counts sums, not their bytes: {SUMS} fp32 sums per thread, one register each" + squares
+    return "Compare block_m * block_n / (block_m + block_n) over all tiles that fit" + squares
 
 
 CHOOSE = Task(
     id="03.6", title="Choose a tile", points=3, functions=("choose_tile", ), verdict=_chosen,
     cases=(*(Case(f"shared memory decides, {turn}", _budget("shared memory")) for turn in (1, 2, 3)),
            *(Case(f"sums decide, {turn}", _budget("sums")) for turn in (1, 2)),
-           Case("sums decide, 64 threads", _budget("sums", (64, )))),  # no square is best
+           Case("sums decide, 64 threads", _budget("sums", (64, ))),  # no square is best
+           Case("the best tile fills shared memory", _filled)),
     success="no tile that fits has a higher intensity",
 )
 

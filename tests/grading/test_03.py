@@ -140,9 +140,61 @@ def choose_tile(shared, threads, stages, block_k, itemsize):
     return max(itertools.product([2**i for i in range(4, 9)], repeat=2), key=key)
 '''
 
+COUNT_EACH_PROGRAM = '''
+def dot_bytes(m, n, k, itemsize):
+    return sum((2 * k + 1) * itemsize for _ in range(m) for _ in range(n))
+
+def tiled_bytes(m, n, k, block_m, block_n, itemsize):
+    total = 0
+    for i in range(0, m, block_m):
+        for j in range(0, n, block_n):
+            rows, cols = min(block_m, m - i), min(block_n, n - j)
+            total += (rows * k + cols * k + rows * cols) * itemsize
+    return total
+
+def tile_intensity(block_m, block_n, itemsize):
+    return 2 * block_m * block_n / ((block_m + block_n) * itemsize)
+'''
+SUMS_ON_NOTHING = '''
+def tile_loop(x, w, block):
+    y = torch.empty(len(x), len(w), device=x.device)
+    for k in range(0, x.shape[1], block):
+        for i in range(0, len(x), block):
+            for j in range(0, len(w), block):
+                a, b = x[i:i + block, k:k + block].float(), w[j:j + block, k:k + block].float()
+                y[i:i + block, j:j + block] += a @ b.T
+    return y
+'''
+JOINED = '''
+def tile_loop(x, w, block):
+    rows = []
+    for a in x.split(block):
+        pairs = [zip(a.split(block, 1), b.split(block, 1)) for b in w.split(block)]
+        rows.append(torch.cat([sum(p.float() @ q.float().T for p, q in pair) for pair in pairs], dim=1))
+    return torch.cat(rows)
+'''
+NO_LOOP = [("""    total = tl.zeros([BLOCK, BLOCK], dtype=tl.float32)
+    for start in range(0, K, BLOCK):
+        total = tl.dot(tl.load(x_ptrs + start), tl.load(w_ptrs + start), total, input_precision="ieee")""",
+            """    k = tl.arange(0, DEPTH)
+    x = tl.load(x_ptr + row[:, None] * x_row_stride + k[None, :], mask=k[None, :] < K, other=0.0)
+    w = tl.load(w_ptr + col[None, :] * w_row_stride + k[:, None], mask=k[:, None] < K, other=0.0)
+    total = tl.dot(x, w, input_precision="ieee")"""),
+           ("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, DEPTH: tl.constexpr"),
+           ("BLOCK=32", "BLOCK=32, DEPTH=triton.next_power_of_2(K)")]
+ONE_PROGRAM = [("grid = (triton.cdiv(M, 32), triton.cdiv(N, 32))",
+                "block = max(32, triton.next_power_of_2(max(M, N, K)))\n    grid = (1, 1)"), ("BLOCK=32", "BLOCK=block")]
+WRAPPED = [("x_ptr + row[:, None]", "x_ptr + (row % M)[:, None]"), ("w_ptr + col[None, :]", "w_ptr + (col % N)[None, :]"),
+           ("(row[:, None] < M) & (k[None, :] < K)", "k[None, :] < K"),
+           ("(col[None, :] < N) & (k[:, None] < K)", "k[:, None] < K")]
+ANOTHER_ORDER = [("row = tile_m * 16", "number = tile_m * tiles_n + tile_n\n"
+                  "    tile_m, tile_n = program // tiles_n, program % tiles_n\n    row = tile_m * 16"),
+                 ("tile_m * tiles_n + tile_n)", "number)")]
+
 RIGHT = {
     "by programs": ("03.1", COUNT_BY_PROGRAMS),
     "by tile": ("03.1", COUNT_BY_TILE),
+    "each program": ("03.1", COUNT_EACH_PROGRAM),
     "K outside": ("03.2", LOOP_K_OUTSIDE),
     "split": ("03.2", LOOP_SPLIT),
     "one axis": ("03.3", ONE_AXIS.replace("NAME", "linear")),
@@ -169,6 +221,10 @@ WRONG = {
         ["round the number of tiles up"]),
     "whole tiles": ("03.1", [("m * k * tiles_n", "tiles_m * block_m * k * tiles_n"),
         ("n * k * tiles_m", "tiles_n * block_n * k * tiles_m")], "suspect", ["masked"]),
+    "whole tiles stored": ("03.1", [("(x + w + m * n)", "(x + w + tiles_m * block_m * tiles_n * block_n)")], "suspect",
+        ["hang over are masked"]),
+    "the lesson's intensity": ("03.1", [("return flops / read", "return block_m * block_n / (block_m + block_n)")],
+        "suspect", ["divide by it"]),
     "tiles without results": ("03.1", [("return (x + w + m * n)", "return (x + w)")], "suspect",
         ["Each result is written once"]),
     "bytes over FLOPs": ("03.1", [("return flops / read", "return read / flops")], "suspect", ["FLOPs over bytes"]),
@@ -194,6 +250,8 @@ WRONG = {
         ("w[cols, k:k + block].float()", "w[cols, k:k + block]"),
         ("total += x_tile @ w_tile.T", "total += (x_tile @ w_tile.T).float()")], "wrong",
         ["fp32 before they are multiplied"]),
+    "sums on nothing": ("03.2", SUMS_ON_NOTHING, "nan", ["sum at zero"]),
+    "tiles joined": ("03.2", JOINED, "whole_tensor", ["its slice of y"]),
     "whole rows": ("03.2", [("y[rows, cols] = total", "y[rows, cols] = x[rows].float() @ w[cols].float().T")],
         "whole_tensor", ["Take slices of block by block"]),
 
@@ -213,6 +271,10 @@ WRONG = {
         "total += tl.dot(tl.load(x_ptrs + start), tl.load(w_ptrs + start),"),
         ("tl.zeros([BLOCK, BLOCK], dtype=tl.float32)", "tl.zeros([BLOCK, BLOCK], dtype=tl.bfloat16)"),
         ('input_precision="ieee")', 'input_precision="ieee").to(tl.bfloat16)')], None, ["fp32"]),
+    "grid's axes swapped": ("03.3", [("(M // 32, N // 32)", "(N // 32, M // 32)")], "out_of_bounds",
+        ["order of the grid's axes"]),
+    "no loop over K": ("03.3", NO_LOOP, "tile_too_wide", ["loops over K"]),
+    "TF32": ("03.3", [(', input_precision="ieee"', "")], "tf32", ["interpreter multiplies exactly"]),
     "torch alone": ("03.3", "def linear(x, w):\n    return x.float() @ w.float().T\n", "no_kernel",
         ["write one and launch it"]),
 
@@ -229,6 +291,13 @@ WRONG = {
         ["A tile that hangs over"]),
     "columns side by side": ("03.4", [("k[None, :] * x_col_stride", "k[None, :]")], "wrong",
         ["neighbours in a row are stride(1)"]),
+    "columns of both side by side": ("03.4", [("k[None, :] * x_col_stride", "k[None, :]"),
+        ("k[:, None] * w_col_stride", "k[:, None]")], None, ["stride(1) of both"]),
+    "one program": ("03.4", ONE_PROGRAM, "tile_too_wide", ["above 64"]),
+    "wrapped lanes": ("03.4", WRAPPED, "bytes", ["wrapped"]),
+    "start taken off twice": ("03.4", [("(k[None, :] < K)", "(k[None, :] < K - start)"),
+        ("(k[:, None] < K)", "(k[:, None] < K - start)")], "suspect", ["taken off twice"]),
+    "TF32, any size": ("03.4", [(', input_precision="ieee"', "")], "tf32", ["interpreter multiplies exactly"]),
     "edge tiles left out": ("03.4", [("triton.cdiv(M, 32), triton.cdiv(N, 32)", "max(1, M // 32), max(1, N // 32)")],
         "unwritten", ["are never written"]),
     "no mask for K": ("03.4", [(" & (k[None, :] < K)", ""), (" & (k[:, None] < K)", "")], "out_of_bounds",
@@ -240,7 +309,13 @@ WRONG = {
     "column by column": ("03.5", [("GROUP=4", "GROUP=64")], "verdict", ["nearly square"]),
     "last group as high as the others": ("03.5", [("tl.minimum(tiles_m - first, GROUP)", "GROUP")], "out_of_bounds",
         ["last group may have fewer rows"]),
-    "order claimed": ("03.5", [("tile_m * tiles_n + tile_n)", "program)")], "verdict", ["nearly square"]),
+    "order claimed": ("03.5", [("tile_m * tiles_n + tile_n)", "program)")], "verdict",
+        ["order[p] is the number of the tile"]),
+    "row by row, another order claimed": ("03.5", ANOTHER_ORDER, "verdict", ["program 1 stores tile 1 of y"]),
+    "order the other way round": ("03.5", [("order_ptr + program, tile_m * tiles_n + tile_n",
+        "order_ptr + tile_m * tiles_n + tile_n, program")], "verdict", ["order[p] is the number of the tile"]),
+    "TF32, in groups": ("03.5", [(', input_precision="ieee"', "")], "tf32", ["interpreter multiplies exactly"]),
+    "order in int64": ("03.5", [("dtype=torch.int32", "dtype=torch.int64")], "verdict", ["int32 tensor"]),
     "order of other tiles": ("03.5",
         [('tl.dot(x, w, input_precision="ieee")', 'tl.dot(x, w, input_precision="ieee") * 2')], "verdict",
         ["tile whose number you report"]),
@@ -252,9 +327,13 @@ WRONG = {
         [("(m + n) * block_k * itemsize <= shared", "max(m, n) * block_k * itemsize <= shared")], "verdict",
         ["Every stage holds"]),
     "registers left out": ("03.6", [(" and m * n <= 128 * threads", "")], "verdict", ["sums per thread"]),
+    "less than shared": ("03.6", [("<= shared", "< shared")], "verdict", ["exactly `shared` bytes still fits"]),
+    "fewer sums": ("03.6", [("<= 128 * threads", "< 128 * threads")], "verdict", ["Exactly 128 sums"]),
+    "bytes of sums": ("03.6", [("m * n <= 128 * threads", "4 * m * n <= 128 * threads")], "verdict",
+        ["not their bytes"]),
     "smallest": ("03.6", [("max(fits,", "min(fits,")], "verdict", ["which fits too"]),
     "square tiles alone": ("03.6", [("for m in sides for n in sides", "for m in sides for n in [m]")], "verdict",
-        ["which fits too"]),
+        ["need not be square"]),
     "words for numbers": ("03.6", [("return max(fits", "return str(max(fits"),
         ("(tile[0] + tile[1]))", "(tile[0] + tile[1])))")], "verdict", ["two ints"]),
 }

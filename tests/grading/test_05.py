@@ -259,7 +259,7 @@ def add_gemma_norm(x, residual, weight, eps):
     fused[x.shape[:1]](x, residual, weight, y, x.shape[1], eps, triton.next_power_of_2(x.shape[1]))
     return y
 '''),
-    "persistent, gain made by torch": ("05.5", '''
+    "striding over rows, gain made by torch": ("05.5", '''
 @triton.jit
 def walk_rows(x_ptr, stream_ptr, gain_ptr, y_ptr, rows, cols, eps, BLOCK: tl.constexpr):
     c = tl.arange(0, BLOCK)

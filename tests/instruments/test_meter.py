@@ -232,3 +232,9 @@ def test_the_traffic_of_a_report_adds_up_with_models(inputs):
     report = meter(two_pass, *inputs)
     assert sum([report.traffic, report.traffic]).read == {"x": 512_000, "w": 256_000}
     assert report.traffic.launches == 1
+
+
+def test_which_program_stored_what(inputs):
+    x, w = inputs
+    stored_by = meter(two_pass, x, w)["y"].stored_by
+    assert stored_by == {(row, 0, 0): (1000 * row, 1000 * row + 999) for row in range(64)}
