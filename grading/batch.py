@@ -10,21 +10,27 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from grading.intake import Handed, Unreadable
+from grading.formats import standing
+from grading.intake import Handed, Unreadable, exercise_of, parse
 from grading.submission import ROOT, SUBMISSION_SECONDS, Missing, graded, has_gpu, isolation, pristine, ungraded
 
 CELL_SECONDS = 120.0
+PARENT_DEATH_SIGNAL = 1  # of prctl
+PLACES = "grade-class-"  # folders for temporary files; each holds a file that its owner has locked
+YOUNG = 60  # seconds within which such a folder may not be locked yet
 GRACE = 180  # seconds over a submission's own limit after which its process is ended from here
 NOT_JUDGING = {"batch.py", "cli.py", "formats.py", "likeness.py", "pages.py", "report.py"}  # files that change no grade
 PACKAGES = ("torch", "triton", "numpy", "nbval", "ipykernel", "nbformat")
@@ -42,7 +48,7 @@ class Limits:
     def options(self) -> list:
         """As options of the command line."""
         seed = [] if self.seed is None else ["--seed", str(self.seed)]
-        return ["--timeout", str(self.cell_seconds), "--total", str(self.seconds), *seed]
+        return ["--timeout", f"{self.cell_seconds:g}", "--total", f"{self.seconds:g}", *seed]
 
 
 # ---------------------------------------------------------------- what is done already
@@ -97,13 +103,19 @@ def _gpu_name() -> str:
         return "unknown"
 
 
-def key_of(handed: Handed, limits: Limits) -> str:
-    """The name of a submission's record: the hash of its content and of what the grade depends on."""
+def made_from(handed: Handed, limits: Limits) -> dict:
+    """All that a submission's grade depends on, but for the exercise."""
     try:
         content = handed.read()
     except Unreadable as error:
         content = str(error).encode()
-    return _hash(content, grader_version(), place(), [float(limits.cell_seconds), float(limits.seconds), limits.seed])[:32]
+    return {"content": _hash(content), "grader": grader_version(), "place": place(),
+            "limits": [float(limits.cell_seconds), float(limits.seconds), limits.seed]}
+
+
+def key_of(handed: Handed, limits: Limits) -> str:
+    """The name of a submission's record: the hash of its content and of what the grade depends on."""
+    return _hash(made_from(handed, limits))[:32]
 
 
 def stored(folder: Path, key: str, handed: Handed) -> dict | None:
@@ -121,14 +133,37 @@ def stored(folder: Path, key: str, handed: Handed) -> dict | None:
         return None
 
 
-def keep(folder: Path, key: str, record: dict) -> None:
-    """Write a record, whole or not at all."""
+def instead(folder: Path, handed: Handed, limits: Limits) -> str:
+    """What else the records know of a submission that has none under these limits, here and with this grader."""
+    wanted, found = made_from(handed, limits), {}
+    for path in sorted((folder / "records").glob("*.json")):
+        try:
+            made = json.loads(path.read_text(encoding="utf-8"))["made_from"]
+            if made["content"] == wanted["content"]:
+                other = [name for name in ("limits", "place", "grader") if made[name] != wanted[name]]
+                found[len(other)] = (other, made)
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    if not found:
+        return "not graded yet"
+    other, made = found[min(found)]
+    said = {"limits": lambda: f"with other limits ({' '.join(Limits(*made['limits']).options())})",
+            "place": lambda: "in another place (" + ", ".join(
+                f"{name} {made['place'].get(name) or 'none'}, here {here or 'none'}" for name, here in wanted["place"].items()
+                if made["place"].get(name) != here) + ")",
+            "grader": lambda: "by another version of the grader"}
+    return "graded " + ", ".join(said[name]() for name in other) if other else "not graded yet"
+
+
+def keep(folder: Path, key: str, record: dict, made: dict) -> None:
+    """Write a record, whole or not at all. made: what it was made from."""
     place_of = folder / "records"
     place_of.mkdir(parents=True, exist_ok=True)
     part = place_of / f".{key}.{os.getpid()}.part"
     try:
         with open(part, "w", encoding="utf-8") as file:
-            json.dump({"key": key, "exercise_version": exercise_version(record["exercise"]), "record": record}, file, indent=1)
+            json.dump({"key": key, "made_from": made, "exercise_version": exercise_version(record["exercise"]),
+                       "record": record}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, place_of / f"{key}.json")
@@ -138,7 +173,7 @@ def keep(folder: Path, key: str, record: dict) -> None:
 
 def _named(record: dict, handed: Handed) -> dict:
     notes = [note.replace(record["path"], handed.path) for note in record["notes"]]  # the same file, handed in elsewhere
-    return {**record, "path": handed.path, "learner": handed.learner, "notes": notes}
+    return {**record, "path": handed.path, "file": handed.place, "learner": handed.learner, "notes": notes}
 
 
 # ---------------------------------------------------------------- one, and many
@@ -151,8 +186,35 @@ def one(handed: Handed, folder: Path, limits: Limits, again: bool = False, key: 
     if record:
         return record, True
     record = graded(handed, limits.cell_seconds, seed=limits.seed, seconds=limits.seconds)
-    keep(folder, key, record)
+    keep(folder, key, record, made_from(handed, limits))
     return record, False
+
+
+def command(handed: Handed, folder: Path, limits: Limits) -> str:
+    """The line for a cluster's queue that grades one submission."""
+    member = ["--member", handed.member] if handed.member else []
+    options = [] if limits == Limits() else limits.options()
+    return shlex.join(["grade", "one", os.path.abspath(handed.file), *member, "--learner", handed.learner, "--report",
+                       os.path.abspath(folder), *options])
+
+
+def missing(handed: list, folder: Path, limits: Limits) -> list:
+    """Those that can be read and have no record yet, each content once."""
+    todo = {}
+    for h in handed:
+        key = key_of(h, limits)
+        if not unreadable(h) and not stored(folder, key, h):
+            todo.setdefault(key, h)
+    return list(todo.values())
+
+
+def unreadable(handed: Handed) -> str:
+    """Why a file cannot be graded, whatever the grader does; '' where it can."""
+    try:
+        exercise_of(parse(handed.read(), handed.path)[0], handed.path)
+    except Unreadable as error:
+        return str(error)
+    return ""
 
 
 @dataclass
@@ -170,12 +232,10 @@ class Class:
 
 
 def many(handed: list, folder: Path, limits: Limits, jobs: int, again: bool = False) -> Class:
-    """Grade what is not done yet, `jobs` at a time, with a progress bar. jobs=0 runs nothing and takes what is there.
+    """Grade what is not done yet, `jobs` at a time, and show how far it is. jobs=0 runs nothing and takes what is there.
 
     again: grade everything anew. The same content is graded once, whoever handed it in.
     """
-    from tqdm import tqdm
-
     begun = time.monotonic()
     outcome, found, todo = Class(), {}, {}
     keys = [key_of(h, limits) for h in handed]
@@ -187,17 +247,22 @@ def many(handed: list, folder: Path, limits: Limits, jobs: int, again: bool = Fa
             todo.setdefault(key, h)
     outcome.done_before = sum(key in found for key in keys)
     if jobs == 0:
-        found |= {key: ungraded(h, f"{h.path}: not graded yet") for key, h in todo.items()}
+        for key, h in todo.items():
+            why = unreadable(h)
+            found[key] = (ungraded(h, why, status="unreadable") if why
+                          else ungraded(h, f"{h.path}: {instead(folder, h, limits)}"))
         todo = {}
     runner = _Runner(folder, limits)
     pool = ThreadPoolExecutor(max_workers=max(jobs, 1))
     try:
-        waiting = {pool.submit(runner.grade, key, h): key for key, h in todo.items()}
-        with tqdm(total=len(keys), initial=len(keys) - len(todo), desc="grading", unit="submission", disable=None,
-                  leave=False) as bar:
-            for future in as_completed(waiting):
-                found[waiting[future]] = future.result()
-                bar.update()
+        running = {pool.submit(runner.grade, key, h): key for key, h in todo.items()}
+        with Progress(len(todo), jobs) as progress:
+            while running:
+                done, _ = wait(running, timeout=1, return_when=FIRST_COMPLETED)
+                for future in done:
+                    found[running.pop(future)] = future.result()
+                    progress.one_more(future.result())
+                progress.refresh()
         outcome.run = len(todo)
     except BaseException:
         runner.stop()
@@ -210,19 +275,75 @@ def many(handed: list, folder: Path, limits: Limits, jobs: int, again: bool = Fa
     return outcome
 
 
+class Progress:
+    """How far a run is: on a terminal a bar, elsewhere (a log, a queue's output) a line for each submission."""
+
+    def __init__(self, total: int, jobs: int):
+        from tqdm import tqdm
+
+        self.total, self.done = total, 0
+        self.bar = tqdm(total=total, desc="grading", unit="submission", disable=None if total else True, leave=False)
+        if total and self.bar.disable:
+            self.line(f"grading {total} submission{'s' * (total != 1)}, {jobs} at a time")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.bar.close()
+
+    def line(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def refresh(self) -> None:
+        """Show that time passes."""
+        self.bar.refresh()
+
+    def one_more(self, record: dict) -> None:
+        self.done += 1
+        said = f"{record['learner']}: {standing(record)}"
+        self.bar.set_postfix_str(said, refresh=False)
+        self.bar.update()
+        if self.bar.disable:
+            self.line(f"{self.done} of {self.total}  {said}")
+
+
+def sweep() -> None:
+    """Remove the folders of runs that were killed: those whose lock no one holds."""
+    if os.name != "posix":
+        return
+    import fcntl
+
+    for place_of in Path(tempfile.gettempdir()).glob(f"{PLACES}*"):
+        try:
+            if time.time() - place_of.stat().st_mtime < YOUNG or place_of.stat().st_uid != os.getuid():
+                continue
+            with open(place_of / "lock", "r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(place_of, ignore_errors=True)
+        except OSError:  # held, gone, or not one of ours
+            continue
+
+
 class _Runner:
     """Runs `grade one` for each submission. A child lives on a leash: when this process ends, so does the child."""
 
     def __init__(self, folder: Path, limits: Limits):
         self.folder, self.limits = folder, limits
-        self.place = tempfile.TemporaryDirectory(prefix="grade-class-", ignore_cleanup_errors=True)
+        sweep()
+        self.place = tempfile.TemporaryDirectory(prefix=PLACES, ignore_cleanup_errors=True)
+        self.owned = open(Path(self.place.name) / "lock", "w")
+        if os.name == "posix":
+            import fcntl
+
+            fcntl.flock(self.owned, fcntl.LOCK_EX)  # until this process ends, however it ends
         self.lock, self.children, self.stopping = threading.Lock(), set(), False
 
     def grade(self, key: str, handed: Handed) -> dict:
         """The record that the child wrote; where it wrote none, once more, and then the submission is ungraded."""
         if handed.problem:  # nothing to run
             record = graded(handed, self.limits.cell_seconds)
-            keep(self.folder, key, record)
+            keep(self.folder, key, record, made_from(handed, self.limits))
             return record
         said, record = "", None
         for _ in (1, 2):
@@ -272,7 +393,7 @@ class _Runner:
             self.stopping = True
             children = list(self.children)
         for child in children:
-            child.send_signal(signal.SIGINT)
+            child.send_signal(signal.SIGTERM)
         for child in children:
             try:
                 child.wait(timeout=15)
@@ -281,10 +402,11 @@ class _Runner:
 
     def close(self) -> None:
         self.place.cleanup()
+        self.owned.close()
 
 
 def _end(child: subprocess.Popen) -> None:
-    child.send_signal(signal.SIGINT)  # it ends what it started
+    child.send_signal(signal.SIGTERM)  # it ends what it started
     try:
         child.wait(timeout=10)
     except subprocess.TimeoutExpired:
@@ -293,11 +415,16 @@ def _end(child: subprocess.Popen) -> None:
 
 
 def leash() -> None:
-    """End this process, with all it started, when whoever holds the other end of its standard input is gone."""
+    """End this process, with all it started, when whoever started it is gone: on Linux the system says so, and elsewhere
+    standard input ends. By SIGTERM, because what a shell starts in the background ignores SIGINT."""
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
 
     def watch():
         while os.read(0, 1024):
             pass
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=watch, daemon=True).start()

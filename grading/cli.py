@@ -12,6 +12,8 @@ import signal
 import sys
 from pathlib import Path
 
+from grading.formats import WORDS, is_graded, reason, standing, waiting
+
 EPILOG = ("Exit status: 0 everything was graded, whatever the marks; 1 something was not; 2 wrong use. "
           "`grade one FILE --report DIR` grades one submission into DIR/records, for a cluster's queue.")
 
@@ -40,6 +42,7 @@ def main(argv: list | None = None) -> int:
 
 
 def _interrupt(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one must not cut short what ends the run
     raise KeyboardInterrupt
 
 
@@ -49,7 +52,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("paths", nargs="+", metavar="PATH", help="a notebook, or a folder or zip of them (a child of it is "
                       "one learner's)")
     made.add_argument("--jobs", metavar="N", type=int, default=max((os.cpu_count() or 2) // 2, 1),
-                      help="submissions graded side by side (default %(default)s); 0 grades nothing and reports what is there")
+                      help="submissions graded side by side (default: half the processors, here %(default)s); 0 grades "
+                      "nothing and reports what is there")
+    made.add_argument("--list", action="store_true", help="grade nothing; print the line `grade one ...` of each submission "
+                      "that is not graded yet")
     _shared(made)
     return made
 
@@ -89,10 +95,15 @@ def run(options) -> int:
     limits = limits_of(options)
     if options.jobs < 0:
         raise Usage(f"--jobs: got {options.jobs}, expected 0 or more")
-    handed = submissions(options.paths, options.report)
+    handed, aside = submissions(options.paths, options.report)
+    if options.list:
+        for submission in batch.missing(handed, options.report, limits):
+            print(batch.command(submission, options.report, limits))
+        return 0
+    keeps(options.report, handed)
     writable(options.report)
     outcome = batch.many(handed, options.report, limits, options.jobs, options.again)
-    return deliver(outcome, options.report)
+    return deliver(outcome, options.report, aside)
 
 
 def run_one(options) -> int:
@@ -135,12 +146,12 @@ def limits_of(options):
     return batch.Limits(options.timeout, options.total, options.seed)
 
 
-def deliver(outcome, folder: Path) -> int:
+def deliver(outcome, folder: Path, aside: list = ()) -> int:
     """Write the report and print a summary; the exit status."""
     from grading import report
 
     try:
-        report.write(folder, outcome.records)
+        report.write(folder, outcome.records, aside)
     except OSError as error:
         print(f"grade: the report could not be written to {folder} ({error.strerror}); nothing of it was left there",
               file=sys.stderr)
@@ -148,22 +159,35 @@ def deliver(outcome, folder: Path) -> int:
     for record in outcome.records:
         say(record)
     if outcome.done_before:
-        print(f"{outcome.done_before} graded before by the same grader and not run again")
+        print(f"{outcome.done_before} done before by the same grader and not run again")
     if outcome.run:
-        print(f"{outcome.run} graded in {outcome.seconds:.0f} s: {outcome.per_minute:.1f} submissions per minute")
+        print(f"{outcome.run} run in {outcome.seconds:.0f} s: {outcome.per_minute:.1f} submissions per minute")
+    if aside:
+        print(printable(f"left aside: {', '.join(aside)}"))
     print(f"report: {folder / 'index.html'}")
-    return 1 if any(record["status"] in ("ungraded", "unreadable") for record in outcome.records) else 0
+    print(printable(total(outcome.records)))
+    return 0 if all(map(is_graded, outcome.records)) else 1
+
+
+def total(records: list) -> str:
+    """How many submissions have a mark, and which have none and why."""
+    said = [f"{sum(map(is_graded, records))} graded"]
+    for status, words in (("unreadable", "could not be read"), ("ungraded", "could not be graded")):
+        those = [record for record in records if record["status"] == status]
+        reasons = [f"{record['learner']} ({reason(record).split(' (it ')[0]})" for record in those[:5]] + ["..."] * (len(those) > 5)
+        if those:
+            said.append(f"{len(those)} {words}: {', '.join(reasons)}")
+    return ", ".join(said)
 
 
 def say(record: dict) -> None:
     """Print a submission's points and hints."""
-    waiting = f", {record['pending_points']} pending" if record["pending_points"] else ""
-    print(f"{record['path']}: {record['points']} of {record['max_points']} points{waiting}")
+    print(printable(f"{record['path']}: {standing(record, ' points')}"))
     for task in record["tasks"]:
-        print(f"  {task['id']}  {task['status'].replace('_', ' '):13} {task['points']} of {task['max_points']}"
-              + (f"  {printable(task['hint'])}" if task["hint"] else ""))
-    if record["status"] in ("ungraded", "unreadable"):
-        print(f"  not graded: {printable(record['notes'][0]) if record['notes'] else 'see above'}")
+        told = "; ".join(filter(None, (waiting(task), printable(task["hint"]))))
+        print(f"  {task['id']}  {WORDS[task['status']]:13} {task['points']} of {task['max_points']}" + (f"  {told}" if told else ""))
+    if not is_graded(record):
+        print(f"  not graded: {printable(reason(record))}")
 
 
 def printable(text: str) -> str:
@@ -171,17 +195,30 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
 
 
-def submissions(given: list, report: Path) -> list:
-    """What the arguments name; Usage where they name nothing to grade."""
+def keeps(folder: Path, handed: list) -> None:
+    """Usage where the report in `folder` would lose learners: it is of another class. One submission's is soon made again."""
+    from grading import report
+
+    lacking, held = report.others(folder, handed)
+    if lacking and held > 1:
+        names = ", ".join(lacking[:2]) + ", ..." * (len(lacking) > 2)
+        raise Usage(f"--report {folder} holds a report of {held} submissions, and {len(lacking)} of them ({names}) "
+                    f"{'are' if len(lacking) > 1 else 'is'} not among those given: name another folder, or remove "
+                    f"{folder / 'results.json'}")
+
+
+def submissions(given: list, report: Path) -> tuple[list, list]:
+    """What the arguments name, and the files that were left aside; Usage where they name nothing to grade."""
     from grading import intake
     from grading.submission import Missing, pristine
 
-    found, singles = [], []
+    found, singles, aside = [], [], []
     for name in given:
-        path = Path(name)
-        if not path.exists():
-            raise Usage(f"{path}: no such file or folder")
-        inside = intake.found_in(path, report)
+        if not Path(name).exists():
+            raise Usage(f"{name}: no such file or folder")
+    for path, label in zip(map(Path, given), intake.labels([Path(name) for name in given])):
+        inside, beside = intake.found_in(path, report, label)
+        aside += beside
         if not inside or all(h.problem for h in inside) and path.is_dir():
             raise Usage(f"{path}: no notebook in this folder")
         found += inside
@@ -196,7 +233,10 @@ def submissions(given: list, report: Path) -> list:
             raise Usage(str(error)) from None
     if found and len(problems) == len(found):
         raise Usage("; ".join(problems))
-    return list(dict.fromkeys(found))
+    once: dict = {}
+    for handed in found:
+        once.setdefault(handed.place, handed)
+    return list(once.values()), list(dict.fromkeys(aside))
 
 
 def needs() -> None:

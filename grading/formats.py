@@ -6,9 +6,11 @@ import csv
 import io
 import json
 import re
+import sys
+from pathlib import Path
 from xml.etree import ElementTree
 
-WORDS = {"passed": "passed", "pending": "right so far", "failed": "failed", "not_attempted": "not attempted",
+WORDS = {"passed": "passed", "pending": "pending", "failed": "failed", "not_attempted": "not attempted",
          "ungraded": "not graded", "graded": "graded", "unreadable": "cannot be read"}
 ILLEGAL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML, however it is written
 
@@ -18,13 +20,34 @@ def is_graded(record: dict) -> bool:
     return record["status"] in ("graded", "pending")
 
 
+def standing(record: dict, unit: str = "") -> str:
+    """A submission's points, in a few words."""
+    if not is_graded(record):
+        return WORDS[record["status"]]
+    waits = f", {record['pending_points']} pending" if record["pending_points"] else ""
+    return f"{record['points']} of {record['max_points']}{unit}{waits}"
+
+
+def reason(record: dict) -> str:
+    """Why a submission has no mark, without its path."""
+    ungraded = [task["hint"] for task in record["tasks"] if task["status"] == "ungraded"]
+    told = " ".join(record["notes"] or ungraded[:1])
+    return told.replace(f"{record['path']}: ", "") or "see the report"
+
+
+def waiting(task: dict) -> str:
+    """What a task still waits for; '' for nothing."""
+    points = task["pending_points"]
+    return f"right; {points} point{' waits' if points == 1 else 's wait'} for a GPU" if points else ""
+
+
 def words(task: dict) -> str:
     """All that is said about a task, as lines."""
     lines = [task["hint"]] if task["hint"] else []
     lines += [f"proved: {sentence}" for sentence in task["proved"]]
     lines += [f"not proved here: {sentence}" for sentence in task["unproved"]]
     if task["pending_points"]:
-        lines.append(f"{task['pending_points']} points are pending: they need a GPU")
+        lines.append(waiting(task))
     return "\n".join(lines)
 
 
@@ -39,7 +62,7 @@ def junit(records: list) -> str:
         suite = ElementTree.SubElement(root, "testsuite", name=_xml(record["path"]))
         counts = dict.fromkeys(totals, 0)
         properties = ElementTree.SubElement(suite, "properties")
-        for name in ("learner", "exercise", "status", "points", "pending_points", "max_points", "isolation"):
+        for name in ("learner", "exercise", "status", "points", "pending_points", "max_points", "gradable_points", "isolation"):
             ElementTree.SubElement(properties, "property", name=name, value=_xml(record[name]))
         for task in record["tasks"]:
             _case(suite, counts, f"{task['id']} {task['title']}", record["exercise"], task)
@@ -101,6 +124,31 @@ def gradescope(record: dict) -> dict | None:
     return found
 
 
+def gradescope_together(records: list) -> dict | None:
+    """Gradescope's result of all that one learner uploaded: of the one notebook among it, or why there is no mark; None
+    where the grader failed."""
+    readable = [record for record in records if record["status"] != "unreadable"]
+    if len(readable) == 1:
+        form = gradescope(readable[0])
+        if form:
+            aside = [f"left aside: {note}" for record in records if record is not readable[0] for note in record["notes"]]
+            form["output"] = "\n".join(filter(None, [form["output"], *aside]))
+        return form
+    if not readable:
+        return gradescope_nothing("\n".join(note for record in records for note in record["notes"]))
+    paths = ", ".join(record["path"] for record in readable)
+    names = sorted({record["exercise"] for record in readable} - {""})
+    if len(names) > 1:
+        return gradescope_nothing(f"Notebooks of different exercises were handed in ({', '.join(names)}: {paths}). "
+                                  "Hand in the one of this assignment.")
+    return gradescope_nothing(f"More than one notebook of {''.join(names)} was handed in ({paths}). Hand in one.")
+
+
+def gradescope_nothing(said: str) -> dict:
+    """Gradescope's result where nothing could be graded: a 0 with its reason, and the learner can hand in again."""
+    return {"score": 0, "output": said, "output_format": "text", "visibility": "visible", "tests": []}
+
+
 def classroom(records: list) -> dict:
     """The result that GitHub Classroom's grading reporter takes from a runner; one repository's submissions together."""
     tests = []
@@ -118,9 +166,32 @@ def classroom(records: list) -> dict:
             "max_score": sum(record["max_points"] for record in records), "tests": tests}
 
 
-def classroom_line(records: list) -> str:
-    """The result as a runner hands it on: base64 of JSON, on one line."""
-    return base64.b64encode(json.dumps(classroom(records)).encode()).decode()
+def classroom_nothing(said: str, points: int) -> dict:
+    """The result of a push without anything to grade: 0 of `points`, and why."""
+    return {"version": 1, "status": "error", "max_score": points, "tests": [
+        {"name": "the submission", "status": "error", "score": 0, "message": said, "test_code": "", "filename": "",
+         "line_no": 0, "execution_time": "0s"}]}
+
+
+def one_line(result: dict) -> str:
+    """A result as a runner hands it on to Classroom: base64 of JSON, on one line."""
+    return base64.b64encode(json.dumps(result).encode()).decode()
+
+
+def classroom_step(folder: Path, status: int, points: int, said: str) -> int:
+    """Leave folder/classroom.b64 for a workflow's next step, where `grade` ended with `status`; 1 where the grader failed.
+
+    Classroom takes no result of 0 points, so a push without anything that can be read counts 0 of `points`.
+    """
+    path = folder / "results.json"
+    records = json.loads(path.read_text(encoding="utf-8"))["submissions"] if status != 2 else []
+    if any(record["status"] == "ungraded" for record in records):
+        return 1
+    if not any(map(is_graded, records)):
+        told = "\n".join(note for record in records for note in record["notes"]) or said
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "classroom.b64").write_text(one_line(classroom_nothing(told, points)) + "\n")
+    return 0
 
 
 # ---------------------------------------------------------------- a gradebook
@@ -131,12 +202,14 @@ def gradebook(records: list) -> str:
     tasks = sorted({task["id"] for record in records for task in record["tasks"]})
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(["learner", "exercise", "status", "points", "pending_points", "max_points", "file", "notes", *tasks])
+    table.writerow(["learner", "exercise", "status", "points", "pending_points", "max_points", "gradable_points", "file",
+                    "notes", *tasks])
     for record in sorted(records, key=lambda r: (r["learner"], r["exercise"], r["path"])):
         mark = is_graded(record)
         by_id = {task["id"]: task["points"] for task in record["tasks"] if task["status"] != "ungraded"}
         table.writerow([_cell(record["learner"]), record["exercise"], record["status"], record["points"] if mark else "",
                         record["pending_points"] if mark else "", record["max_points"] if mark else "",
+                        record["gradable_points"] if mark else "",
                         _cell(record["path"]), _cell("; ".join(record["notes"])), *(by_id.get(name, "") for name in tasks)])
     return out.getvalue()
 
@@ -145,3 +218,7 @@ def _cell(text: str) -> str:
     """Text that no spreadsheet takes for a formula."""
     text = " ".join(str(text).split())
     return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+
+
+if __name__ == "__main__":  # REPORT STATUS POINTS SAID: a step of deploy/github_classroom.yml
+    sys.exit(classroom_step(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]).read_text(errors="replace")))

@@ -5,6 +5,7 @@ Unreadable, with a sentence for the learner.
 """
 
 import json
+import os
 import re
 import zipfile
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from grading.release import exercise_id, grade_id, task_id
 
 MAX_FILE = 256 << 20  # bytes of one notebook
 LARGE_OUTPUTS = 5 << 20  # characters of outputs from which on it is worth a note
-LEFT_ASIDE = {".csv", ".md", ".log", ".xml", ".yml", ".yaml", ".sha256"}  # what lies beside submissions
 MAYBE = {"", ".txt", ".json"}  # what browsers and mail programs make of a notebook's name
 HIDDEN = {"__MACOSX", "__pycache__"}
 
@@ -29,14 +29,20 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Handed:
-    """One file. learner: whose, as far as its place tells. path: for people. file, member: where its bytes lie (member:
-    the name inside the zip `file`). problem: why it cannot be graded, where that is known already."""
+    """One file. learner: whose, as far as its place tells. path: for people, seen from what was given. file, member:
+    where its bytes lie (member: the name inside the zip `file`). problem: why it cannot be graded, where that is known
+    already."""
 
     learner: str
     path: str
     file: Path
     member: str = ""
     problem: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where it lies, whatever it was seen from."""
+        return "/".join(filter(None, (os.path.abspath(self.file), self.member)))
 
     def read(self) -> bytes:
         """Its bytes; Unreadable where that fails."""
@@ -74,74 +80,110 @@ def _bounded(size: int, path: str) -> None:
 # ---------------------------------------------------------------- finding the files
 
 
-def alone(path: Path) -> Handed:
+def alone(path: Path, shown: str = "") -> Handed:
     """A notebook named on its own."""
-    return Handed(path.stem, str(path), path)
+    return Handed(path.stem, shown or str(path), path)
 
 
-def found_in(path: Path, leave_out: Path | None = None) -> list:
-    """What a path holds, in the order of its names: a file itself; of a folder or a zip, everything handed in.
+def labels(paths: list) -> list:
+    """How each of the given paths is called for people: by its name, or as much more as tells it from the others. A
+    folder given alone has no need of a name."""
+    if len(paths) == 1 and paths[0].is_dir():
+        return [""]
+    names = [path.resolve().name for path in paths]
+    if len(set(names)) == len(names):
+        return names
+    above = os.path.commonpath([path.resolve().parent for path in paths])
+    return [os.path.relpath(path.resolve(), above) for path in paths]
 
-    Each child of a folder (or of a zip with more than one) is one learner's: a notebook, a folder or a zip. A child
-    without any notebook is listed with its problem. leave_out: a folder to pass over (the report's own).
+
+def found_in(path: Path, leave_out: Path | None = None, label: str | None = None) -> tuple[list, list]:
+    """What a path holds, in the order of its names: a file itself; of a folder or a zip, everything handed in; and the
+    names of files beside the submissions that are none.
+
+    Each child of a folder (or of a zip with more than one) is one learner's: a notebook, a folder or a zip. A folder or
+    zip without any notebook is listed with its problem. leave_out: a folder to pass over (the report's own). label: what
+    the path is called for people; as it was given by default.
     """
+    label = str(path) if label is None else label
     if path.is_dir():
-        return _folder(path, leave_out)
+        return _folder(path, label and f"{label}/", leave_out)
     if path.suffix.lower() == ".zip":
-        return _zip(path, path.stem, str(path), split=True)
-    return [alone(path)]
+        return _zip(path, path.stem, label, split=True)
+    return [alone(path, label)], []
 
 
-def _folder(folder: Path, leave_out: Path | None) -> list:
-    found = []
+def _folder(folder: Path, label: str, leave_out: Path | None) -> tuple[list, list]:
+    found, aside = [], []
     for child in sorted(folder.iterdir()):
         if _hidden(child.name) or (leave_out and child.resolve() == leave_out.resolve()):
             continue
+        shown = label + child.name
         if child.is_dir():
-            inside = []
-            for file in sorted(p for p in child.rglob("*") if p.is_file()):
-                shown = str(file)
-                if any(_hidden(part) for part in file.relative_to(child).parts):
-                    continue
-                if file.suffix.lower() == ".zip":
-                    inside += _zip(file, child.name, shown, split=False)
-                elif _candidate(file.suffix, lambda: _begins(file)):
-                    inside.append(Handed(child.name, shown, file))
-            held = [p.name for p in sorted(child.rglob("*")) if p.is_file()]
-            found += inside or [Handed(child.name, str(child), child, "", _nothing(str(child), held))]
+            found += _of_learner(child, shown)
         elif child.suffix.lower() == ".zip":
-            found += _zip(child, child.stem, str(child), split=False)
+            found += _zip(child, child.stem, shown, split=False)[0]
         elif _candidate(child.suffix, lambda: _begins(child)):
-            found.append(Handed(child.stem, str(child), child))
+            found.append(Handed(child.stem, shown, child))
         elif child.is_symlink() and not child.exists():
-            found.append(Handed(child.stem, str(child), child, "", f"{child}: a link to nothing"))
-        elif child.suffix.lower() not in LEFT_ASIDE:
-            found.append(Handed(child.stem, str(child), child, "", f"{child}: not a notebook"))
-    return found
+            found.append(Handed(child.stem, shown, child, "", f"{shown}: a link to nothing"))
+        else:
+            aside.append(shown)
+    return found, aside
 
 
-def _zip(file: Path, learner: str, shown: str, split: bool) -> list:
-    """What a zip holds. split: its children are learners, when there is more than one; else all of it is `learner`'s."""
+def _of_learner(folder: Path, shown: str) -> list:
+    """What one learner's folder holds, at any depth."""
+    inside, held = [], []
+    for file in sorted(p for p in folder.rglob("*") if p.is_file()):
+        below = file.relative_to(folder)
+        held.append(file.name)
+        if any(_hidden(part) for part in below.parts):
+            continue
+        if file.suffix.lower() == ".zip":
+            inside += _zip(file, folder.name, f"{shown}/{below}", split=False)[0]
+        elif _candidate(file.suffix, lambda: _begins(file)):
+            inside.append(Handed(folder.name, f"{shown}/{below}", file))
+    return inside or [Handed(folder.name, shown, folder, "", _nothing(shown, held))]
+
+
+def _zip(file: Path, learner: str, shown: str, split: bool) -> tuple[list, list]:
+    """What a zip holds, and what lies beside that. split: its children are learners, when there is more than one; else
+    all of it is `learner`'s."""
     try:
         with zipfile.ZipFile(file) as archive:
-            names = [info.filename for info in archive.infolist() if not info.is_dir()
-                     and not any(_hidden(part) for part in PurePosixPath(info.filename).parts)]
-            inside = []
-            for name in sorted(set(names)):
-                path = PurePosixPath(name)
-                if _candidate(path.suffix, lambda: _zipped(archive, name)):
-                    inside.append(name)
+            names = sorted({info.filename for info in archive.infolist() if not info.is_dir()
+                            and not any(_hidden(part) for part in PurePosixPath(info.filename).parts)})
+            inside = {name for name in names if _candidate(PurePosixPath(name).suffix, lambda: _zipped(archive, name))}
     except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError) as error:
-        return [Handed(learner, shown, file, "", f"{shown}: not a zip that can be read ({error})")]
+        return [Handed(learner, shown, file, "", f"{shown}: not a zip that can be read ({error})")], []
     if not inside:
-        return [Handed(learner, shown, file, "", _nothing(shown, names))]
-    parts = [PurePosixPath(name).parts for name in inside]
-    while split and len(inside) > 1 and len({p[0] for p in parts}) == 1 and all(len(p) > 1 for p in parts):
-        parts = [p[1:] for p in parts]  # a zip of one folder: the class is what that folder holds
-    children = {p[0] for p in parts}
-    many = split and len(children) > 1
-    return [Handed(PurePosixPath(p[0]).stem if many and len(p) == 1 else p[0] if many else learner, f"{shown}/{name}", file, name)
-            for name, p in zip(inside, parts)]
+        return [Handed(learner, shown, file, "", _nothing(shown, names))], []
+    parts = {name: PurePosixPath(name).parts for name in names}
+    tops = {parts[name][0] for name in inside}
+    while split and len(inside) > 1 and len(tops) == 1 and all(len(parts[name]) > 1 for name in inside):
+        parts = {name: p[1:] for name, p in parts.items() if p[0] in tops}  # one folder: the class is what it holds
+        tops = {parts[name][0] for name in inside}
+    if not split or len(tops) == 1:
+        return [Handed(learner, f"{shown}/{name}", file, name) for name in sorted(inside)], []
+    found, aside = [], [f"{shown}/{name}" for name in names if not parts.get(name)]
+    parts = {name: p for name, p in parts.items() if p}
+    for child in dict.fromkeys(p[0] for p in parts.values()):
+        theirs = [name for name in parts if parts[name][0] == child]
+        first = theirs[0]
+        alone_here = len(parts[first]) == 1  # a file, not a folder
+        whose = PurePosixPath(child).stem if alone_here else child
+        place = f"{shown}/{first}" if alone_here else f"{shown}/{first.removesuffix('/'.join(parts[first][1:]))}".rstrip("/")
+        notebooks = [name for name in theirs if name in inside]
+        found += [Handed(whose, f"{shown}/{name}", file, name) for name in notebooks]
+        if not notebooks and child.lower().endswith(".zip"):
+            found.append(Handed(whose, place, file, "", f"{place}: a zip inside a zip; unpack {shown} first"))
+        elif not notebooks and alone_here:
+            aside.append(place)
+        elif not notebooks:
+            held = [PurePosixPath(name).name for name in theirs]
+            found.append(Handed(whose, place, file, "", _nothing(place, held)))
+    return found, aside
 
 
 def _hidden(name: str) -> bool:

@@ -6,6 +6,7 @@ Python, the system's libraries and its inputs, writes to two folders, and can ne
 `level()` probes what the host allows; grading/enter.py does it.
 """
 
+import ctypes
 import json
 import os
 import secrets
@@ -29,6 +30,8 @@ MAX_FOLDER = 2 << 30  # bytes of all of them
 MAX_PROCESSES = 128
 MAX_THREADS = 2048
 LOOK = 0.3  # seconds between two looks at what a run uses
+PARENT_DEATH_SIGNAL = 1  # of prctl
+LIBC = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
 TOKEN = "BYTES_FIRST_RUN"  # environment variable by which every process of a run is known
 KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
         "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "CC", "VIRTUAL_ENV")
@@ -215,6 +218,8 @@ def _size(folder: Path) -> int:
 def _limits():
     import resource
 
+    if LIBC:  # a run ends with its grader, even where that is killed outright
+        LIBC.prctl(PARENT_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (MAX_FILE, MAX_FILE))
 

@@ -4,7 +4,7 @@ import html
 import re
 from collections import Counter, defaultdict
 
-from grading.formats import WORDS, is_graded
+from grading.formats import WORDS, is_graded, reason, standing, waiting
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; background: #fff }
@@ -17,6 +17,11 @@ th { border-bottom: 2px solid #ccc } td { border-bottom: 1px solid #eee } .numbe
 .place { width: auto } figure { margin: .6rem 0 } figcaption { color: #555 }
 """
 CELL = 10  # pixels of one field of a picture
+NAMES = 5  # learners that are named for one failure
+ISOLATION = {"process": "a process of its own, with your rights (level process, the weakest)",
+             "limits": "limits on time, memory and processes, and your rights otherwise (level limits)",
+             "files": "no files but its own, no TCP (level files)",
+             "network": "no files, no network (level network, the strongest)"}
 
 
 def slugs(records: list) -> dict:
@@ -39,11 +44,11 @@ def learner_page(learner: str, records: list) -> str:
                      + _legend(records))
 
 
-def class_page(records: list) -> str:
+def class_page(records: list, aside: list = ()) -> str:
     """The class: what needs a person, how each task went, who has what, and whose answers are alike."""
     names = slugs(records)
     counts = Counter(record["status"] for record in records)
-    told = ", ".join(f"{counts[s]} {words}" for s, words in (("graded", "graded"), ("pending", "graded, with points pending"),
+    told = ", ".join(f"{counts[s]} {words}" for s, words in (("graded", "graded"), ("pending", "graded with pending points"),
                                                              ("unreadable", "unreadable"), ("ungraded", "ungraded")) if counts[s])
     rows = "".join(
         f"<tr><td><a href='learners/{_e(names[r['learner']])}.html'>{_e(r['learner'])}</a><td>{_e(r['exercise'])}"
@@ -51,7 +56,7 @@ def class_page(records: list) -> str:
         f"<td class=number>{r['pending_points'] if is_graded(r) else ''}"
         f"<td class=number>{r['max_points'] if is_graded(r) else ''}<td>{_e(_states(r))}" for r in records)
     body = (f"<h1>Grades</h1><p>{len(records)} submission{'s' * (len(records) != 1)}: {told or 'none'}.</p>"
-            + _attention(records) + _tasks(records)
+            + _without_a_gpu(records) + _isolation(records) + _attention(records, aside) + _tasks(records)
             + "<h2>Submissions</h2><table><tr><th>learner<th>exercise<th>file<th class=number>points<th class=number>pending"
             f"<th class=number>of<th>tasks{rows}</table>" + _alike(records) + _legend(records))
     return _document("Grades", body)
@@ -72,6 +77,20 @@ def _legend(records: list) -> str:
     return "<p class=quiet>Pending points need a GPU: grade the same file on a machine that has one.</p>"
 
 
+def _without_a_gpu(records: list) -> str:
+    """How many points could be earned here, where there was no GPU."""
+    most = {r["exercise"]: (r["gradable_points"], r["max_points"]) for r in records
+            if is_graded(r) and r["gradable_points"] < r["max_points"]}
+    lines = "; ".join(f"{gradable} of the {points} points of {_e(name)}" for name, (gradable, points) in sorted(most.items()))
+    return f"<p>Without a GPU, what could be earned here: {lines}. The rest waits for a GPU.</p>" if lines else ""
+
+
+def _isolation(records: list) -> str:
+    """What held learner code back."""
+    levels = sorted({r["isolation"] for r in records if is_graded(r)} & set(ISOLATION), key=list(ISOLATION).index)
+    return "".join(f"<p class=quiet>Learner code ran with {ISOLATION[level]}.</p>" for level in levels)
+
+
 def _states(record: dict) -> str:
     states = [task["status"] for task in record["tasks"]]
     return ", ".join(f"{states.count(s)} {WORDS[s]}" for s in WORDS if s in states) or WORDS[record["status"]]
@@ -80,15 +99,17 @@ def _states(record: dict) -> str:
 # ---------------------------------------------------------------- the class
 
 
-def _attention(records: list) -> str:
-    """Submissions without a mark, and learners with two files for one exercise."""
-    lines = [f"<li>{_e(r['learner'])}: {_e(' '.join(r['notes']) or r['tasks'][0]['hint'])}" for r in records if not is_graded(r)]
+def _attention(records: list, aside: list) -> str:
+    """Submissions without a mark, learners with two files for one exercise, and files that are no one's."""
+    lines = [f"<li>{_e(r['learner'])}: {_e(reason(r))}" for r in records if not is_graded(r)]
     several = defaultdict(list)
     for record in records:
         if record["exercise"]:
             several[record["learner"], record["exercise"]].append(record["path"])
     lines += [f"<li>{_e(learner)} handed in {exercise} {len(paths)} times: {_e(', '.join(paths))}. Decide which counts."
               for (learner, exercise), paths in several.items() if len(paths) > 1]
+    if aside:
+        lines.append(f"<li>Left aside, because they are no notebooks: {_e(', '.join(aside))}.")
     return f"<h2>Needs a person</h2><ul>{''.join(lines)}</ul>" if lines else ""
 
 
@@ -97,22 +118,41 @@ def _tasks(records: list) -> str:
     by_task = defaultdict(list)
     for record in records:
         for task in record["tasks"]:
-            by_task[task["id"], task["title"]].append(task)
+            by_task[task["id"], task["title"]].append((task, record["learner"]))
     if not by_task:
         return ""
     rows = ""
     for (name, title), tasks in sorted(by_task.items()):
-        states = Counter(task["status"] for task in tasks)
-        kinds = Counter(task["kind"].replace("_", " ") for task in tasks if task["status"] == "failed" and task["kind"])
-        usual = ", ".join(f"{kind} ({count})" for kind, count in kinds.most_common(3))
+        states = Counter(task["status"] for task, _ in tasks)
+        failures = defaultdict(list)
+        for task, learner in tasks:
+            if task["status"] == "failed":
+                failures[fault(task["hint"])].append(learner)
+        usual = "<br>".join(f"{_e(what)} ({_e(_listed(who))})" for what, who in
+                            sorted(failures.items(), key=lambda item: -len(item[1]))[:3])
         rows += (f"<tr><td>{_e(name)} {_e(title)}<td class=number>{states['passed'] + states['pending']}"
-                 f"<td class=number>{states['failed']}<td class=number>{states['not_attempted']}<td>{_e(usual)}")
+                 f"<td class=number>{states['failed']}<td class=number>{states['not_attempted']}<td>{usual}")
     return ("<h2>Tasks</h2><table><tr><th>task<th class=number>right<th class=number>failed<th class=number>not attempted"
             f"<th>what failed most{rows}</table>")
 
 
+def fault(hint: str) -> str:
+    """The sentence of a hint that says what is wrong, without its case and its numbers: equal for equal faults."""
+    sentence = re.split(r"\.\s+(?=[A-Z`])", re.sub(r'^Case "[^"]*": ', "", hint))[0].rstrip(".")
+    sentence = re.sub(r"(?<![\w.])-?\d+(?:[.,]\d+)*(?![\w-])", "…", sentence)
+    return re.sub(r" \([^()]*…[^()]*\)", "", sentence) or "no hint"
+
+
+def _listed(names: list) -> str:
+    """Some names, and that there are more."""
+    return ", ".join(names[:NAMES]) + (f" and {len(names) - NAMES} more" if len(names) > NAMES else "")
+
+
 def _alike(records: list) -> str:
     """Answers that are the same but for names, comments and blanks: a reason to look, not a proof."""
+    told = [task for record in records for task in record["tasks"] if task.get("likeness")]
+    if not told:
+        return ""
     groups = defaultdict(list)
     for record in records:
         for task in record["tasks"]:
@@ -124,8 +164,14 @@ def _alike(records: list) -> str:
         like_solution = any(like for _, like in found)
         if len(learners) > 1 or like_solution:
             lines += f"<li>{_e(name)}: {_e(', '.join(learners))}" + (" (the published solution)" if like_solution else "")
+    for record in records:
+        published = sum(task.get("like_solution", False) for task in record["tasks"])
+        if published:
+            lines += f"<li>{_e(record['learner'])}: {published} of {len(record['tasks'])} as published"
+    missing = "" if any("like_solution" in task for task in told) else (
+        " They could not be compared with the published solutions: there is no folder solutions/ here.")
     return (f"<h2>Alike</h2><p class=quiet>Answers that are the same but for names, comments and blanks. Short answers are "
-            f"often alike by chance.</p><ul>{lines}</ul>") if lines else ""
+            f"often alike by chance.{missing}</p><ul>{lines}</ul>") if lines or missing else ""
 
 
 # ---------------------------------------------------------------- one submission
@@ -137,20 +183,19 @@ def _submission(record: dict) -> str:
              if {"mode", "device", "torch", "triton"} <= set(place) else "")
     notes = "".join(f"<li>{_e(note)}" for note in record["notes"])
     if is_graded(record):
-        mark = f"{record['points']} of {record['max_points']} points"
-        mark += f", {record['pending_points']} pending" if record["pending_points"] else ""
+        mark = standing(record, " points")
     else:
         mark = "Not graded, which is not a zero"
     return (f"<h2>{_e(record['exercise'] or record['path'])}</h2><p>{mark}. <span class=quiet>{_e(record['path'])}</span></p>"
             + (f"<ul>{notes}</ul>" if notes else "")
-            + f"<p class=quiet>{_e(where)}isolation: {_e(record['isolation'])}; {record['seconds']} s</p>"
+            + f"<p class=quiet>{_e(where)}{record['seconds']} s</p>"
             + "".join(map(_task, record["tasks"])))
 
 
 def _task(task: dict) -> str:
     points = f"{task['points']} of {task['max_points']} points"
     if task["pending_points"]:
-        points += f", {task['pending_points']} pending"
+        points += f" ({waiting(task)})"
     lines = "".join(f"<li>proved: {_e(s)}" for s in task["proved"])
     lines += "".join(f"<li>not proved here: {_e(s)}" for s in task["unproved"])
     return (f"<div class='task {task['status']}'><h3>{_e(task['id'])} {_e(task['title'])}: {WORDS[task['status']]}, {points}"
@@ -164,7 +209,7 @@ def _place(place: dict) -> str:
         return ""
     index = ", ".join(map(str, place["first"]))
     share = f"{place['wrong']:.0%}" if place["wrong"] >= 0.005 else f"{place['wrong']:.2%}"
-    table = (f"<table class=place><tr><th>first wrong<th class=number>expected<th class=number>got<th class=number>wrong"
+    table = (f"<table class=place><tr><th>first wrong<th class=number>expected<th class=number>got<th class=number>wrong elements"
              f"<tr><td>{_e(place['output'])}[{_e(index)}]<td class=number>{_number(place['expected'])}"
              f"<td class=number>{_number(place['got'])}<td class=number>{share}</table>")
     return table + (_picture(place) if place.get("map") else "")

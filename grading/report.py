@@ -10,24 +10,36 @@ from pathlib import Path
 
 from grading import formats, pages
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 SCHEMA = Path(__file__).with_name("results.schema.json")
 OURS = ("gradescope", "learners")  # folders of a report that hold nothing else
 
 
-def summary(records: list) -> dict:
-    """The content of results.json."""
-    return {"schema_version": SCHEMA_VERSION, "submissions": records}
+def summary(records: list, aside: list = ()) -> dict:
+    """The content of results.json. aside: files beside the submissions that are none."""
+    return {"schema_version": SCHEMA_VERSION, "submissions": records, "left_aside": list(aside)}
 
 
-def files(records: list) -> dict:
+def others(folder: Path, handed: list) -> tuple[list, int]:
+    """The learners of the report in `folder` whom `handed` lacks, and how many submissions that report holds."""
+    try:
+        old = json.loads((folder / "results.json").read_text(encoding="utf-8"))["submissions"]
+        known = {h.learner for h in handed} | {h.place for h in handed}
+        lacking = [s["learner"] for s in old if not known & {s["learner"], s.get("file") or os.path.abspath(s["path"])}]
+    except (OSError, ValueError, KeyError, TypeError):
+        return [], 0
+    return lacking, len(old)
+
+
+def files(records: list, aside: list = ()) -> dict:
     """{path inside the report: text} of a whole report."""
     names = pages.slugs(records)
     found = {
-        "results.json": json.dumps(summary(records), indent=1, allow_nan=False) + "\n", "index.html": pages.class_page(records),
-        "junit.xml": formats.junit(records), "grades.csv": formats.gradebook(records),
+        "results.json": json.dumps(summary(records, aside), indent=1, allow_nan=False) + "\n",
+        "index.html": pages.class_page(records, aside),
+        "junit.xml": formats.junit(records), "grades.csv": "\ufeff" + formats.gradebook(records),  # by its mark Excel knows UTF-8
         "classroom.json": json.dumps(formats.classroom(records), indent=1) + "\n",
-        "classroom.b64": formats.classroom_line(records) + "\n",
+        "classroom.b64": formats.one_line(formats.classroom(records)) + "\n",
     }
     for learner, name in names.items():
         theirs = [record for record in records if record["learner"] == learner]
@@ -40,12 +52,12 @@ def files(records: list) -> dict:
     return found
 
 
-def write(folder: Path, records: list) -> None:
+def write(folder: Path, records: list, aside: list = ()) -> None:
     """Write the report into `folder`; OSError where that fails, with nothing half-written."""
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f".report.{os.getpid()}.part"
     try:
-        for name, text in files(records).items():
+        for name, text in files(records, aside).items():
             path = beside / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with open(path, "w", encoding="utf-8", errors="replace", newline="") as file:

@@ -73,7 +73,8 @@ def grade(handed: Handed | Path, cell_seconds: float, root: Path = ROOT, seed: i
     for task in record["tasks"]:
         if task["id"] not in plan.untouched:
             task["likeness"] = likeness(plan.answers[task["id"]])
-            task["like_solution"] = task["likeness"] == solved.get(task["id"])
+            if solved:  # else there is nothing to compare with
+                task["like_solution"] = task["likeness"] == solved.get(task["id"])
     return {**record, "environment": environment, "seed": str(seed), "seconds": round(time.monotonic() - begun, 1)}
 
 
@@ -107,12 +108,18 @@ def record_of(handed: Handed | Path, exercise: str, verdicts: list, notes: list)
     handed = handed if isinstance(handed, Handed) else alone(Path(handed))
     states = {v.status for v in verdicts}
     return {
-        "path": handed.path, "learner": handed.learner, "exercise": exercise,
+        "path": handed.path, "file": handed.place, "learner": handed.learner, "exercise": exercise,
         "status": "ungraded" if "ungraded" in states or not verdicts else "pending" if "pending" in states else "graded",
         "points": sum(v.points for v in verdicts), "pending_points": sum(v.pending_points for v in verdicts),
-        "max_points": sum(v.max_points for v in verdicts), "isolation": jail.level(), "notes": notes,
+        "max_points": sum(v.max_points for v in verdicts),
+        "gradable_points": _gradable(exercises().get(exercise, ()) if verdicts else ()), "isolation": jail.level(), "notes": notes,
         "tasks": [_plain(asdict(v)) for v in verdicts],
     }
+
+
+def _gradable(tasks: tuple) -> int:
+    """The points that can be earned on this machine: without a GPU, all but those for speed."""
+    return sum(task.max_points if has_gpu() else task.points for task in tasks)
 
 
 def _plain(value):
@@ -170,7 +177,11 @@ def _verdicts(submitted, exercise, tasks: tuple, cell_seconds: float, seed: int,
                 environment = environment or (result or {}).get("environment", {})
                 why = stopped.get(task.id, "")
                 broken = answered.get(task.id, {}).get("status") == "error"
-                if broken and (not result or _undefined(result)):
+                if answered.get(task.id, {}).get("status") == "timeout":  # whatever it had defined until then
+                    finding = Finding("stopped", f"your answer cell did not end within {cell_seconds:g} s", "A loop at its "
+                                      "top level never ends, or it does work that belongs into the function.")
+                    verdicts[task.id] = simple(task, "failed", finding.hint(task), finding.kind)
+                elif broken and (not result or _undefined(result)):
                     verdicts[task.id] = _broken(task, answered[task.id])
                 elif not result and not why and (task.id in checked or (folder / "results" / task.id).is_symlink()):
                     finding = Finding("stopped", "its check cell left no result", "Answer cells must leave IPython and "

@@ -518,14 +518,13 @@ def _shown(arguments, returned):
     if exact == 0:
         return "a row of zeros shows nothing"
     errors = {other: abs(sum_of(row) / exact - 1) for other, sum_of in ACCUMULATORS.items()}
-    told = ", ".join(f"{other} {error:.1%}" for other, error in errors.items())
     if errors[name] < OFF_BY:
         advice = ("Think of when a bf16 running sum no longer changes: it has 8 significant bits, so it absorbs whatever is "
                   "less than 1/512 of it.")
-        return f"on this row {name} is not off by {OFF_BY:.0%} or more (errors: {told}). {advice}"
-    worst = max((error, other) for other, error in errors.items() if other != name)
-    if worst[0] > RIGHT_WITHIN:
-        return f"on this row {worst[1]} is off as well (errors: {told}), so the row does not tell the two apart"
+        return f"on this row {name} is not off by {OFF_BY:.0%} or more, but by {errors[name]:.1%}. {advice}"
+    if max(error for other, error in errors.items() if other != name) > RIGHT_WITHIN:  # which one is the learner's to find
+        return (f"on this row {name} is off by {errors[name]:.1%}, and another one by more than {RIGHT_WITHIN:.0%} as well, so "
+                "the row does not tell them apart")
     return ""
 
 

@@ -2,11 +2,13 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import jsonschema
@@ -52,7 +54,8 @@ def test_a_class_killed_half_way_repeats_nothing(tmp_path):
     options = ["--report", place, "--jobs", "2", "--timeout", "8"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     root = course(tmp_path / "course")
-    first = grade(tmp_path / "class", *options, root=root, env=environment)
+    first = grade(tmp_path / "class", *options, root=root, env=environment,
+                  preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))  # as a shell starts what ends in &
     deadline = time.monotonic() + 120
     while len(list(records.glob("*.json"))) < 2 and time.monotonic() < deadline and first.poll() is None:
         time.sleep(0.05)
@@ -71,7 +74,8 @@ def test_a_class_killed_half_way_repeats_nothing(tmp_path):
     by_learner = {record["learner"]: record for record in results["submissions"]}
     assert set(by_learner) == set(kinds), errors
     assert {p: p.stat().st_mtime_ns for p in done} == done  # nothing was done twice
-    assert "submissions per minute" in said and f"{len(done)} graded before" in said
+    assert "submissions per minute" in said and f"{len(done)} done before" in said
+    assert f"grading {len(KINDS) - len(done)} submission" in errors and f"{len(KINDS) - len(done)} of {len(KINDS) - len(done)}  " in errors
     for learner, kind in kinds.items():
         record = by_learner[learner]
         states = [task["status"] for task in record["tasks"]]
@@ -86,13 +90,13 @@ def test_a_class_killed_half_way_repeats_nothing(tmp_path):
     assert second.returncode == 1 and not alive(tmp_path)
     third = grade(tmp_path / "class", *options, root=root, env=environment)
     said, _ = third.communicate(timeout=60)
-    assert f"{len(KINDS)} graded before" in said and "per minute" not in said
+    assert f"{len(KINDS)} done before" in said and "per minute" not in said
 
 
 @pytest.fixture
 def handed(tmp_path):
     synthetic_class.write(tmp_path / "class", 1, kinds=("untouched", ))
-    return found_in(tmp_path / "class")[0]
+    return found_in(tmp_path / "class")[0][0]
 
 
 def test_the_same_content_is_graded_once_and_found_under_every_name(handed, tmp_path):
@@ -148,6 +152,81 @@ def test_one_submission_is_one_command_whose_record_the_class_takes(handed, tmp_
     assert "graded before" in capsys.readouterr().out
     assert cli.main([str(tmp_path / "class"), "--report", str(place), "--jobs", "0"]) == 0
     assert json.loads((place / "results.json").read_text())["submissions"][0]["learner"] == "learner_000"
+
+
+def test_the_lines_for_a_queue_are_those_that_are_missing(tmp_path, capsys):
+    """`--list` prints them, and what they leave behind is the report of `--jobs 0`, without a word of what cannot be read."""
+    (tmp_path / "class" / "kim").mkdir(parents=True)
+    (tmp_path / "class" / "kim" / "scan.pdf").write_text("")
+    (tmp_path / "class" / "lee.ipynb").write_text("{")
+    with zipfile.ZipFile(tmp_path / "class" / "joe.zip", "w") as archive:
+        archive.write(ROOT / "exercises" / "01_roofline.ipynb", "my work/a b.ipynb")
+    command = [str(tmp_path / "class"), "--report", str(tmp_path / "r"), "--timeout", "50"]
+    assert cli.main([*command, "--list"]) == 0 and not (tmp_path / "r").exists()
+    line, = capsys.readouterr().out.splitlines()
+    words = shlex.split(line)
+    assert words[:2] == ["grade", "one"] and words[words.index("--member") + 1] == "my work/a b.ipynb" and "--timeout 50" in line
+    assert cli.main(words[1:]) == 0
+    capsys.readouterr()
+    assert cli.main([*command, "--list"]) == 0 and capsys.readouterr().out == ""
+    assert cli.main([*command, "--jobs", "0"]) == 1
+    said = capsys.readouterr().out
+    states = {s["learner"]: s["status"] for s in json.loads((tmp_path / "r" / "results.json").read_text())["submissions"]}
+    assert states == {"joe": "graded", "kim": "unreadable", "lee": "unreadable"}
+    assert "1 graded, 2 could not be read: kim (no notebook in it), lee (not a notebook" in said.splitlines()[-1]
+    assert cli.main([*command, "--jobs", "0", "--total", "60"]) == 1
+    assert "graded with other limits (--timeout 50 --total 900)" in capsys.readouterr().out
+
+
+def test_a_record_made_elsewhere_is_told(handed, tmp_path, monkeypatch):
+    batch.one(handed, tmp_path, batch.Limits())
+    here = batch.place()
+    monkeypatch.setattr(batch, "place", lambda: {**here, "gpu": "T4"})
+    assert batch.instead(tmp_path, handed, batch.Limits()) == "graded in another place (gpu none, here T4)"
+    monkeypatch.setattr(batch, "grader_version", lambda: "next")
+    assert batch.instead(tmp_path, handed, batch.Limits()).endswith("by another version of the grader")
+
+
+def test_a_report_of_others_is_not_replaced(handed, tmp_path, capsys):
+    """Told before anything is graded; a report of one submission may go, its record stays."""
+    place = tmp_path / "r"
+    (tmp_path / "class" / "zoe").mkdir()
+    assert cli.main([str(tmp_path / "class"), "--report", str(place), "--jobs", "0"]) == 1
+    before = {p: p.read_bytes() for p in place.rglob("*") if p.is_file()}
+    assert cli.main([str(handed.file.parent), "--report", str(place)]) == 2
+    said = capsys.readouterr().err
+    assert "holds a report of 2 submissions, and 1 of them (zoe) is not among those given" in said
+    assert {p: p.read_bytes() for p in place.rglob("*") if p.is_file()} == before
+    (place / "results.json").unlink()
+    assert cli.main([str(handed.file), "--report", str(place), "--jobs", "0"]) == 1
+    assert cli.main([str(tmp_path / "class" / "zoe"), str(tmp_path / "class"), "--report", str(place), "--jobs", "0"]) == 2
+    assert cli.main([str(ROOT / "exercises" / "05_rmsnorm.ipynb"), "--report", str(place), "--jobs", "0"]) == 1
+
+
+def test_what_lies_beside_submissions_is_no_learner(handed, tmp_path, capsys):
+    for name in ("index.html", "README.pdf"):
+        (tmp_path / "class" / name).write_text("")
+    assert cli.main([str(tmp_path / "class"), "--report", str(tmp_path / "r"), "--jobs", "0"]) == 1
+    assert "left aside: README.pdf, index.html\n" in capsys.readouterr().out
+    results = json.loads((tmp_path / "r" / "results.json").read_text())
+    assert len(results["submissions"]) == 1 and results["left_aside"] == ["README.pdf", "index.html"]
+    jsonschema.validate(results, json.loads(report.SCHEMA.read_text()))
+    handed.file.unlink()
+    handed.file.parent.rmdir()
+    assert cli.main([str(tmp_path / "class"), "--report", str(tmp_path / "r2")]) == 2
+
+
+def test_folders_of_runs_that_were_killed_are_swept(tmp_path, monkeypatch):
+    monkeypatch.setattr(batch.tempfile, "tempdir", str(tmp_path))
+    running, killed = batch._Runner(tmp_path, batch.Limits()), tmp_path / "grade-class-old"
+    for name in ("grade-class-old", "grade-class-young"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+    for folder in (killed, running.place.name):
+        os.utime(folder, (1, 1))
+    batch.sweep()
+    assert not killed.exists() and Path(running.place.name).exists() and (tmp_path / "grade-class-young").exists()
+    running.close()
 
 
 def test_a_seed_repeats_a_grading(handed, tmp_path):

@@ -11,6 +11,7 @@ import zipfile
 import pytest
 import yaml
 
+from grading.checks import tasks_of
 from grading.release import ROOT
 
 DEPLOY = ROOT / "grading" / "deploy"
@@ -24,6 +25,7 @@ def test_the_classroom_workflow_hands_the_reporter_what_it_reads():
     runner = reporter["with"]["runners"]
     assert reporter["env"] == {f"{runner.upper()}_RESULTS": "${{ steps.grade.outputs.result }}"}
     assert re.fullmatch(r"[a-zA-Z0-9]+", runner) and "report/classroom.b64" in grade["run"] and "result=" in grade["run"]
+    assert 'grading.formats report "$status" "$POINTS" said.txt' in grade["run"] and int(workflow["env"]["POINTS"]) > 0
     assert workflow["permissions"]["checks"] == "write"
 
 
@@ -32,6 +34,42 @@ def test_scripts_parse_and_can_be_run(script):
     path = DEPLOY / "gradescope" / script
     assert os.stat(path).st_mode & stat.S_IXUSR
     subprocess.run(["bash", "-n", str(path)], check=True)
+
+
+def run_autograder(place, uploaded):
+    """Gradescope's result.json for some files, as its container would make it; None for none."""
+    (place / "source").mkdir(parents=True)
+    (place / "source" / "course").symlink_to(ROOT)
+    python = place / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (place / "submission").mkdir()
+    for name, content in uploaded.items():
+        (place / "submission" / name).parent.mkdir(exist_ok=True)
+        (place / "submission" / name).write_bytes(content)
+    run = subprocess.run(["bash", str(DEPLOY / "gradescope" / "run_autograder")], capture_output=True, text=True,
+                         env={**os.environ, "AUTOGRADER": str(place)})
+    result = place / "results" / "results.json"
+    assert run.returncode == 0, run.stdout + run.stderr
+    return json.loads(result.read_text())
+
+
+def test_gradescope_grades_the_one_notebook_whatever_lies_beside_it(tmp_path):
+    notebook = (ROOT / "exercises" / "01_roofline.ipynb").read_bytes()
+    form = run_autograder(tmp_path / "a", {"mine.ipynb": notebook, "README.pdf": b"", "old/notes.txt": b"x", "bad.ipynb": b"{"})
+    assert len(form["tests"]) == len(tasks_of("01_roofline")) and "More than one" not in form["output"]
+    assert "left aside: bad.ipynb" in form["output"]
+    form = run_autograder(tmp_path / "b", {"README.pdf": b""})
+    assert form["score"] == 0 and "no notebook" in form["output"]
+
+
+def test_gradescopes_zip_goes_where_it_is_told(tmp_path):
+    script = str(DEPLOY / "gradescope" / "make_zip.sh")
+    said = subprocess.run(["bash", script, "a.zip"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+    assert said == str(tmp_path / "a.zip") and zipfile.is_zipfile(said)
+    run = subprocess.run(["bash", script, "absent/a.zip"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 2 and "no folder" in run.stderr
 
 
 def test_gradescopes_zip_holds_a_course_that_grades(tmp_path):

@@ -37,7 +37,7 @@ def test_solution_and_exercise(tmp_path, capsys):
     status, results = graded(renamed, EXERCISE, folder=tmp_path / "report")
     assert status == 0 and results["schema_version"] == report.SCHEMA_VERSION
     solved, untouched = results["submissions"]
-    assert solved["path"] == str(renamed) and solved["exercise"] == "05_rmsnorm"
+    assert solved["path"] == renamed.name and solved["file"] == str(renamed) and solved["exercise"] == "05_rmsnorm"
     assert solved["points"] + solved["pending_points"] == solved["max_points"] == 25
     assert {task["status"] for task in solved["tasks"]} <= {"passed", "pending"}
     assert solved["points"] == sum(task["points"] for task in solved["tasks"])
@@ -50,7 +50,9 @@ def test_solution_and_exercise(tmp_path, capsys):
     assert sorted(p.name for p in (tmp_path / "report").iterdir()) == [
         "classroom.b64", "classroom.json", "grades.csv", "gradescope", "index.html", "junit.xml", "learners", "records",
         "results.json"]
-    assert "25 points" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "25 points" in said.out and "2 graded" in said.out.splitlines()[-1] and str(tmp_path / "my") not in page
+    assert "grading 2 submissions" in said.err and "2 of 2  " in said.err  # off a terminal, a line for each
     assert time.monotonic() - begun < 60  # 8 s on an idle machine of two cores
 
 
@@ -72,6 +74,16 @@ def test_one_bad_task_costs_no_other(tmp_path):
     assert results["submissions"][0]["points"] == 3
     in_the_notebook = verdict_of("05.3", edited(ANSWERS["05.3"], (", mask=inside, other=0.0", ""), (", mask=inside", "")))
     assert in_the_notebook.hint == tasks["05.3"]["hint"]
+
+
+def test_an_answer_cell_without_end_is_called_that(tmp_path):
+    """Whether the loop stands before the function, which then does not exist, or behind it, when it works."""
+    path = handed_in("05_rmsnorm", {**dict.fromkeys(ANSWERS, "pass"), "05.1": ANSWERS["05.1"] + "\nwhile True: pass",
+                                    "05.2": "while True: pass\n" + ANSWERS["05.2"]}, tmp_path / "loops.ipynb")
+    tasks = by_id(submission.grade(path, 3))
+    for task in ("05.1", "05.2"):
+        assert tasks[task]["status"] == "failed" and "did not end within 3 s. A loop at its top level" in tasks[task]["hint"]
+    assert "gemma_norm does not exist" in tasks["05.3"]["hint"]
 
 
 def test_answers_that_attack_the_run_do_not_stop_it(tmp_path, monkeypatch):

@@ -50,25 +50,58 @@ def test_a_folder_is_a_class_and_a_child_of_it_one_learners(tmp_path):
         (tmp_path / name).write_bytes(SOLUTION if "ipynb" in name else b"x")
     (tmp_path / "max.zip").write_bytes(zipped({"w/one.ipynb": SOLUTION, "w/two.ipynb": SOLUTION, "__MACOSX/._one.ipynb": b""}))
     (tmp_path / "bad.zip").write_bytes(b"PK\x03\x04")
-    found = {(h.learner, h.path.removeprefix(f"{tmp_path}/")): h.problem for h in intake.found_in(tmp_path, tmp_path / "report")}
+    handed, aside = intake.found_in(tmp_path, tmp_path / "report", "")
+    found = {(h.learner, h.path): h.problem for h in handed}
     assert [key for key, problem in found.items() if not problem] == [
         ("ann", "ann/saved.ipynb.txt"), ("jane", "jane/deep/a.ipynb"), ("joe", "joe.ipynb"),
         ("max", "max.zip/w/one.ipynb"), ("max", "max.zip/w/two.ipynb")]
-    assert "not a zip" in found["bad", "bad.zip"] and "not a notebook" in found["kim", "kim.pdf"]
-    assert "notes.docx" in found["lee", "lee"] and len(found) == 8
+    assert "not a zip" in found["bad", "bad.zip"] and aside == ["kim.pdf", "roster.csv"]
+    assert "notes.docx" in found["lee", "lee"] and len(found) == 7
 
 
 def test_a_zip_of_a_class(tmp_path):
     (tmp_path / "all.zip").write_bytes(zipped({"hw/jane/x.ipynb": SOLUTION, "hw/joe.ipynb": SOLUTION, "hw/readme.md": b""}))
-    found = intake.found_in(tmp_path / "all.zip")
+    found, aside = intake.found_in(tmp_path / "all.zip", label="all.zip")
     assert [h.learner for h in found] == ["jane", "joe"] and found[0].read() == SOLUTION
+    assert aside == ["all.zip/hw/readme.md"]
+
+
+def test_no_learner_of_a_zipped_class_is_lost(tmp_path):
+    (tmp_path / "all.zip").write_bytes(zipped({"jane/x.ipynb": SOLUTION, "joe.ipynb": SOLUTION, "kim/scan.pdf": b"", "lee.zip":
+                                               zipped({"a.ipynb": SOLUTION}), "roster.csv": b""}))
+    found, aside = intake.found_in(tmp_path / "all.zip", label="all.zip")
+    problems = {h.learner: h.problem for h in found}
+    assert list(problems) == ["jane", "joe", "kim", "lee"] and not problems["jane"] + problems["joe"]
+    assert "it holds scan.pdf" in problems["kim"] and "a zip inside a zip" in problems["lee"]
+    assert aside == ["all.zip/roster.csv"]
+
+
+def test_nbgraders_folder_is_a_class(tmp_path):
+    """What `nbgrader zip_collect` and `nbgrader collect` leave: submitted/LEARNER/ASSIGNMENT/notebook, with a time stamp."""
+    for name in ("ada/week5/05_rmsnorm.ipynb", "bob/week5/05_rmsnorm.ipynb", "ada/week5/timestamp.txt"):
+        (tmp_path / "submitted" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "submitted" / name).write_bytes(SOLUTION if "ipynb" in name else b"2025-10-01 12:00:00 UTC")
+    found, aside = intake.found_in(tmp_path / "submitted", label="")
+    assert [(h.learner, h.path, h.problem) for h in found] == [(name, f"{name}/week5/05_rmsnorm.ipynb", "")
+                                                              for name in ("ada", "bob")] and not aside
+
+
+def test_a_path_is_shown_as_seen_from_what_was_given(tmp_path):
+    for name in ("a/hw", "b/hw", "c"):
+        (tmp_path / name).mkdir(parents=True)
+    a, b, c = tmp_path / "a" / "hw", tmp_path / "b" / "hw", tmp_path / "c"
+    assert intake.labels([a]) == [""] and intake.labels([a, c]) == ["hw", "c"] and intake.labels([a, b]) == ["a/hw", "b/hw"]
+    (c / "jane.ipynb").write_bytes(SOLUTION)
+    assert intake.labels([c / "jane.ipynb"]) == ["jane.ipynb"]
+    handed = intake.found_in(c, label="")[0][0]
+    assert (handed.path, handed.place) == ("jane.ipynb", str(c / "jane.ipynb"))
 
 
 def test_a_zip_that_lies_about_its_size_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(intake, "MAX_FILE", 1000)
     (tmp_path / "bomb.zip").write_bytes(zipped({"a.ipynb": b"{" + b" " * 100_000}))
     with pytest.raises(intake.Unreadable, match="larger than"):
-        intake.found_in(tmp_path / "bomb.zip")[0].read()
+        intake.found_in(tmp_path / "bomb.zip")[0][0].read()
 
 
 # ---------------------------------------------------------------- reading

@@ -15,7 +15,7 @@ from grading import formats, pages, report
 from grading.checks import exercises, tasks_of
 from grading.intake import Handed
 from grading.judge import simple
-from grading.submission import record_of, ungraded
+from grading.submission import has_gpu, record_of, ungraded
 
 STRANGE = "a\x00\x1b[31m<b>&'\"\ud800 é"
 
@@ -51,7 +51,7 @@ def records():
 @pytest.fixture(scope="module")
 def written(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    report.write(folder, records)
+    report.write(folder, records, ["class/scan.pdf"])
     return folder
 
 
@@ -106,6 +106,20 @@ def test_gradescope(written):
     assert "not a notebook" in found["joe"]["output"] and found["jane"]["score"] == 25
 
 
+@pytest.mark.parametrize("which, score, words", [
+    ((0, 2), 25, "left aside: class/joe/a.ipynb: not a notebook"), ((0, ), 25, ""), ((2, ), 0, "not a notebook"),
+    ((0, 4), 0, "More than one notebook of 05_rmsnorm was handed in (class/jane/a.ipynb, class/jane/b.ipynb)"),
+    ((2, 3), None, "")], ids=["one and a stray file", "one", "a stray file", "two", "ungraded"])
+def test_gradescopes_one_result_for_all_that_a_learner_uploaded(which, score, words, records):
+    form = formats.gradescope_together([records[i] for i in which])
+    assert (form and form["score"]) == score and (not form or words in form["output"])
+
+
+def test_gradescope_of_two_exercises_is_told_so(records):
+    said = formats.gradescope_together([records[0], {**records[0], "exercise": "01_roofline"}])["output"]
+    assert "different exercises" in said and "More than one" not in said
+
+
 def test_gradescope_of_one_submission_lies_where_gradescope_wants_it(records, tmp_path):
     report.write(tmp_path, records[:1])
     assert [p.name for p in (tmp_path / "gradescope").iterdir()] == ["results.json"]
@@ -123,10 +137,27 @@ def test_classroom(written, records):
     assert sum(test["score"] for test in formats.classroom(records[:1])["tests"]) == 25
 
 
+def test_classroom_gets_a_zero_with_its_reason_where_there_is_nothing_to_grade(records, tmp_path):
+    """A push without a notebook (status 2), or with an unreadable one; but none where the grader failed."""
+    for status, which in ((2, None), (1, 2)):
+        if which:
+            report.write(tmp_path, [records[which]])
+        assert formats.classroom_step(tmp_path, status, 25, "grade: no notebook in this folder") == 0
+        form = json.loads(base64.b64decode((tmp_path / "classroom.b64").read_text()))
+        assert (form["max_score"], [test["score"] for test in form["tests"]], form["status"]) == (25, [0], "error")
+        assert ("not a notebook" if which else "no notebook in this folder") in form["tests"][0]["message"]
+    report.write(tmp_path, [records[0]])
+    before = (tmp_path / "classroom.b64").read_text()
+    assert formats.classroom_step(tmp_path, 0, 25, "") == 0 and (tmp_path / "classroom.b64").read_text() == before
+    report.write(tmp_path, [records[3]])
+    assert formats.classroom_step(tmp_path, 1, 25, "") == 1
+
+
 def test_the_gradebook_has_blanks_for_what_has_no_mark_and_no_formulas(written):
-    rows = list(csv.DictReader(io.StringIO((written / "grades.csv").read_text(encoding="utf-8"))))
+    rows = list(csv.DictReader(io.StringIO((written / "grades.csv").read_text(encoding="utf-8-sig"))))
     by_file = {row["file"]: row for row in rows}
     assert by_file["class/jane/a.ipynb"]["points"] == "25" and by_file["class/jane/a.ipynb"]["05.1"] == "3"
+    assert (written / "grades.csv").read_bytes().startswith("\ufefflearner,".encode())  # for Excel
     for name in ("joe", "kim"):
         assert by_file[f"class/{name}/a.ipynb"]["points"] == by_file[f"class/{name}/a.ipynb"]["05.1"] == ""
     assert any(row["learner"] == "'=1+1" for row in rows)
@@ -135,8 +166,9 @@ def test_the_gradebook_has_blanks_for_what_has_no_mark_and_no_formulas(written):
 
 def test_pages(written):
     page = (written / "index.html").read_text(encoding="utf-8")
-    assert "5 submissions: 2 graded, 1 graded, with points pending, 1 unreadable, 1 ungraded" in page
-    assert "jane handed in 05_rmsnorm 2 times" in page and "not a notebook" in page and "tail (1)" in page
+    assert "5 submissions: 2 graded, 1 graded with pending points, 1 unreadable, 1 ungraded" in page
+    assert "jane handed in 05_rmsnorm 2 times" in page and "<li>joe: not a notebook" in page
+    assert "Left aside, because they are no notebooks: class/scan.pdf" in page and "Learner code ran with" in page
     assert {p.name for p in (written / "learners").iterdir()} == {"jane.html", "1_1.html", "joe.html", "kim.html"}
     for name in ("jane", "1_1", "joe", "kim"):
         assert f"href='learners/{name}.html'" in page
@@ -144,6 +176,55 @@ def test_pages(written):
     assert "<svg" in theirs and "y[2, 4]" in theirs and "<td class=number>nan" in theirs and "0.10%" in theirs
     assert "<b>&'" not in theirs and "&lt;b&gt;" in theirs
     assert "not a zero" in (written / "learners" / "kim.html").read_text(encoding="utf-8")
+
+
+def test_one_word_for_what_waits_for_a_gpu(written, records):
+    """Pending, on every page and in every form; and how many it is, in good English."""
+    page, theirs = ((written / name).read_text(encoding="utf-8") for name in ("index.html", "learners/1_1.html"))
+    assert "1 passed, 1 pending, 3 failed" in page and "right so far" not in page + theirs
+    assert "pending, 4 of 5 points (right; 1 point waits for a GPU)" in theirs
+    assert formats.waiting({"pending_points": 2}) == "right; 2 points wait for a GPU"
+    assert "isolation" not in theirs and records[0]["isolation"] not in theirs  # a level called network says the opposite
+
+
+def test_points_that_can_be_earned_here(written, records):
+    rows = list(csv.DictReader(io.StringIO((written / "grades.csv").read_text(encoding="utf-8-sig"))))
+    here = sum(task.points for task in tasks_of("05_rmsnorm")) if not has_gpu() else 25
+    assert {row["gradable_points"] for row in rows} == {"", str(here)}
+    assert has_gpu() or "22 of the 25 points of 05_rmsnorm" in (written / "index.html").read_text(encoding="utf-8")
+
+
+def test_what_failed_most_is_said_as_in_the_hints(records):
+    """Equal faults with other numbers are one, and the learners' names stand beside it."""
+
+    def failed(learner, hint):
+        return {**records[0], "learner": learner, "tasks": [{**records[0]["tasks"][0], "status": "failed", "hint": hint}]}
+
+    page = pages.class_page([
+        failed("ann", 'Case "3 x 1000 bf16": program 2 reads x[3000], outside (24 lanes), 4 more times. Mask every load.'),
+        failed("bob", 'Case "1 x 7 fp32": program 0 reads x[7], outside (1 lanes), 1,200 more times. Mask every load.'),
+        failed("cid", "each row is off by a factor (0.5): 16-bit rounding, in fp32. Convert first.")])
+    assert "program … reads x[…], outside, … more times (ann, bob)" in page and "Mask every load" not in page
+    assert "each row is off by a factor: 16-bit rounding, in fp32 (cid)" in page
+
+
+def test_answers_as_published_are_counted_by_learner(records):
+
+    def likened(learner, **like):
+        return {**records[0], "learner": learner, "tasks": [{**task, "likeness": f"{learner}{task['id']}", **like}
+                                                            for task in records[0]["tasks"]]}
+
+    page = pages.class_page([likened("ann", like_solution=True), likened("bob", like_solution=False)])
+    assert "<li>ann: 6 of 6 as published" in page and "bob: " not in page and "no folder solutions/" not in page
+    assert "no folder solutions/ here" in pages.class_page([likened("ann"), likened("bob")])
+
+
+def test_a_report_of_others_is_known(written, records):
+    """By learner, and by file where the same learner is called otherwise, as where a folder of a class is given alone."""
+    jane = [handed("jane")]
+    assert report.others(written, jane) == (["=1+1", "joe", "kim"], 5)
+    assert report.others(written, [Handed("a", "a.ipynb", Path("class/jane/a.ipynb"))]) == (["=1+1", "joe", "kim", "jane"], 5)
+    assert report.others(written / "absent", jane) == ([], 0)
 
 
 def test_pages_of_learners_never_share_a_file(records):

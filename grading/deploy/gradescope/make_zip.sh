@@ -3,7 +3,13 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 course=$(cd "$here/../../.." && pwd)
-out=${1:-$PWD/autograder.zip}
+out=${1:-autograder.zip}
+out=${out%.zip}.zip
+case $out in /*) ;; *) out=$PWD/$out ;; esac
+if [ ! -d "$(dirname "$out")" ]; then
+    echo "make_zip.sh: there is no folder $(dirname "$out")" >&2
+    exit 2
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp "$here/setup.sh" "$here/run_autograder" "$work/"
