@@ -164,7 +164,10 @@ def case_findings(task: Task, index: int, arguments: dict, record: dict, returne
         found += _metered(task, arguments, record)
     if record["returned"] is not None:
         if task.verdict:
-            fault = task.verdict(plain(arguments), [g.values if not g.other else None for g in returned])
+            given = plain(arguments)
+            if task.kernel and record["meter"]:
+                given["_stored_by"] = {t["role"]: t["stored_by"] for t in record["meter"]["tensors"]}
+            fault = task.verdict(given, [g.values if not g.other else None for g in returned])
             found += [Finding("verdict", fault, advice=" ")] if fault else []
         else:
             expected = of(task.oracle, function)(**plain(arguments))

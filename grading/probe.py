@@ -26,6 +26,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 MAX_ERRORS = 3  # exceptions after which the remaining cases are left out
 MAX_RECORDS = 20  # out-of-bounds accesses and launches told in full
+MAX_PROGRAMS = 1000  # of which it is told what they stored
 MAX_TEXT = 1500
 
 
@@ -246,6 +247,7 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict, comp
             "unique_read": t.unique_read, "unique_written": t.unique_written, "unwritten": t.unwritten,
             "sectors": t.sectors_read + t.sectors_written,
             "first_unwritten": list(t.first_unwritten) if t.first_unwritten else None,
+            "stored_by": [[*program, *ends] for program, ends in [*t.stored_by.items()][:MAX_PROGRAMS]],
             "out_of_bounds": [{"kind": a.kind, "program": list(a.program), "index": a.index, "count": a.count,
                                "text": str(a)} for a in t.out_of_bounds[:MAX_RECORDS]],
         })
