@@ -51,10 +51,11 @@ def occupancy(registers: int = 64, shared: int = 0, warps: int = 4, gpu: str = "
         said = f"{registers} registers, {shared} KiB, {warps} warp{'s' * (warps != 1)} per program on the {gpu}: "
         if not found.programs:
             return said + f"no program fits, for want of {found.limiter}: the launch fails."
+        why = "full" if found.warps == found.most else f"limited by {found.limiter}"
         said += (f"{found.programs} program{'s' * (found.programs != 1)} at once, {found.warps} of {found.most} warps "
-                 f"({found.share:.0%}), limited by {found.limiter}. Each resource alone would allow "
+                 f"({found.share:.0%}), {why}. Each resource alone would allow "
                  + ", ".join(f"{name} {count}" for name, count in found.limits.items()) + ".")
-        if found.limiter == "registers":
+        if found.limiter == "registers" and found.warps < found.most:
             more = ((r, of(r, shared * 1024, warps, device).warps) for r in range(registers, 15, -1))
             fewer = next((pair for pair in more if pair[1] > found.warps), None)
             said += (" With {} registers it would be {} warps.".format(*fewer) if fewer else

@@ -13,7 +13,7 @@ def test_the_limiter_is_named():
     panel.set(registers=32, shared=113)
     assert "2 programs at once, 8 of 64 warps (12%), limited by shared memory" in panel.sentence and panel.png != before
     assert "1 program at once" in panel.set(shared=114).sentence
-    assert "limited by warps" in panel.set(registers=16, shared=0, warps=8).sentence
+    assert "64 of 64 warps (100%), full. Each" in panel.set(registers=16, shared=0, warps=8).sentence
     assert "32 of 64 warps (50%), limited by programs" in panel.set(warps=1).sentence
 
 
