@@ -4,6 +4,9 @@ import base64
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -80,18 +83,58 @@ def test_junit_is_read_by_junitparser(written):
     assert "\x00" not in failed.result[0].message and "<b>&" in failed.result[0].message
 
 
-def test_junit_has_the_elements_that_pytest_writes(written):
-    """Read as the programs do that take pytest's own file: by these names and attributes."""
+OUTCOMES = """
+import pytest
+
+def test_passes(record_property, record_testsuite_property):
+    record_testsuite_property("learner", "jane")
+    record_property("points", 1)
+    print("said")
+
+def test_fails():
+    assert False
+
+def test_is_skipped():
+    pytest.skip("not attempted")
+
+@pytest.fixture
+def broken():
+    raise OSError
+
+def test_has_an_error(broken):
+    pass
+"""
+
+
+def test_junit_has_the_elements_that_pytest_writes(written, tmp_path):
+    """Held to a file of pytest's own, so that whatever reads that one reads ours."""
+    (tmp_path / "test_outcomes.py").write_text(OUTCOMES)
+    subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "test_outcomes.py",
+                    "--junitxml", "own.xml", "-o", "junit_family=xunit2", "-o", "junit_logging=all"], cwd=tmp_path,
+                   capture_output=True)
+    own = ElementTree.parse(tmp_path / "own.xml").getroot()
     root = ElementTree.parse(written / "junit.xml").getroot()
-    assert root.tag == "testsuites"
+    assert _grammar(root)[0] <= _grammar(own)[0]  # which element stands in which
+    assert _grammar(root)[1] <= _grammar(own)[1] | BESIDE  # which attribute
     for suite in root.iter("testsuite"):
         cases = suite.findall("testcase")
-        assert {"name", "tests", "failures", "errors", "skipped", "time"} <= set(suite.attrib)
+        assert {"name", "time", *COUNTS} <= set(suite.attrib)
         assert int(suite.get("tests")) == len(cases)
         for tag, count in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
             assert int(suite.get(count)) == sum(case.find(tag) is not None for case in cases)
         for case in cases:
             assert {"classname", "name", "time"} <= set(case.attrib)
+
+
+COUNTS = ("tests", "failures", "errors", "skipped")
+#: attributes that JUnit knows and pytest leaves out
+BESIDE = {("failure", "type"), ("error", "type"), *(("testsuites", count) for count in COUNTS)}
+
+
+def _grammar(root) -> tuple:
+    """{(element, child)} and {(element, attribute)} of a document."""
+    return ({(element.tag, child.tag) for element in root.iter() for child in element},
+            {(element.tag, name) for element in root.iter() for name in element.attrib})
 
 
 def test_gradescope(written):
@@ -184,7 +227,7 @@ def test_one_word_for_what_waits_for_a_gpu(written, records):
     assert "1 passed, 1 pending, 3 failed" in page and "right so far" not in page + theirs
     assert "pending, 4 of 5 points (right; 1 point waits for a GPU)" in theirs
     assert formats.waiting({"pending_points": 2}) == "right; 2 points wait for a GPU"
-    assert "isolation" not in theirs and records[0]["isolation"] not in theirs  # a level called network says the opposite
+    assert "isolation" not in theirs and records[0]["isolation"] not in theirs  # "network" reads as its opposite
 
 
 def test_points_that_can_be_earned_here(written, records):
@@ -198,10 +241,11 @@ def test_what_failed_most_is_said_as_in_the_hints(records):
     """Equal faults with other numbers are one, and the learners' names stand beside it."""
 
     def failed(learner, hint):
-        return {**records[0], "learner": learner, "tasks": [{**records[0]["tasks"][0], "status": "failed", "hint": hint}]}
+        task = {**records[0]["tasks"][0], "status": "failed", "hint": hint}
+        return {**records[0], "learner": learner, "tasks": [task]}
 
     page = pages.class_page([
-        failed("ann", 'Case "3 x 1000 bf16": program 2 reads x[3000], outside (24 lanes), 4 more times. Mask every load.'),
+        failed("ann", 'Case "3 x 10 bf16": program 2 reads x[3000], outside (24 lanes), 4 more times. Mask every load.'),
         failed("bob", 'Case "1 x 7 fp32": program 0 reads x[7], outside (1 lanes), 1,200 more times. Mask every load.'),
         failed("cid", "each row is off by a factor (0.5): 16-bit rounding, in fp32. Convert first.")])
     assert "program … reads x[…], outside, … more times (ann, bob)" in page and "Mask every load" not in page
@@ -220,10 +264,11 @@ def test_answers_as_published_are_counted_by_learner(records):
 
 
 def test_a_report_of_others_is_known(written, records):
-    """By learner, and by file where the same learner is called otherwise, as where a folder of a class is given alone."""
+    """By learner, and by file where a learner is called otherwise, as where a folder of a class is given alone."""
     jane = [handed("jane")]
     assert report.others(written, jane) == (["=1+1", "joe", "kim"], 5)
-    assert report.others(written, [Handed("a", "a.ipynb", Path("class/jane/a.ipynb"))]) == (["=1+1", "joe", "kim", "jane"], 5)
+    same_file = [Handed("a", "a.ipynb", Path("class/jane/a.ipynb"))]
+    assert report.others(written, same_file) == (["=1+1", "joe", "kim", "jane"], 5)
     assert report.others(written / "absent", jane) == ([], 0)
 
 
