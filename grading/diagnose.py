@@ -316,7 +316,10 @@ def _stray(task: Task, arguments: dict, t: dict, launches: list) -> tuple[str, s
     tile = max((n for launch in launches for n in launch["constants"].values() if type(n) is int), default=1)
     grid = next((launch["grid"] for launch in launches if f" of {launch['kernel']} " in access["text"]), [])
     inner = grid and all(at < n // 2 for at, n in zip(access["program"], grid) if n > 3) and any(n > 3 for n in grid)
-    if access["index"] < 0 or access["index"] >= size + max(tile, shape[-1] if shape else 1):
+    if t["role"] in arguments:
+        size = arguments[t["role"]].storage.size
+    far = size + tile + (shape[-1] if shape else 1)
+    if any(not 0 <= a["index"] < far for a in t["out_of_bounds"]):
         return f". That is too far outside for a missing mask alone: {INDEX}", ""
     if inner and len(shape) > 1:
         return f". That program is not at the end of the grid: {INDEX}", ""
@@ -381,20 +384,22 @@ def _stored(expected: list, record: dict):
             yield Finding("unwritten", f"no program stores anything to {e.name}",
                           "Pass it to the kernel and store every element of it.")
             continue
-        yield _holes(e, t)
+        yield _holes(e, t, record["launches"])
 
 
-def _holes(e: Expected, t: dict) -> Finding:
+def _holes(e: Expected, t: dict, launches: list) -> Finding:
     """Elements that no program wrote: columns, rows, or scattered."""
     shape, first, count = t["shape"], t["first_unwritten"], t["unwritten"]
+    axes = any(n > 1 for launch in launches for n in launch["grid"][1:])
+    axes = " Check which axis of the grid counts rows and which columns." if axes else ""
     if len(shape) == 2 and first[0] == 0 and first[1] > 0 and count == shape[0] * (shape[1] - first[1]):
         text = f"columns from {first[1]:,} on of {e.name} are never written, and a row has {shape[1]:,}"
         if first[1] & (first[1] - 1) == 0:
-            return Finding("unwritten", f"{text}: the tiles cover {first[1]:,} columns")
+            return Finding("unwritten", f"{text}: the tiles cover {first[1]:,} columns.{axes}")
         return Finding("unwritten", text, "The mask of the store, or the range of its loop, ends too early.")
     if len(shape) == 2 and first[1] == 0 and count == (shape[0] - first[0]) * shape[1]:
         return Finding("unwritten", f"rows from {first[0]} on of {e.name} are never written, and there are {shape[0]}",
-                       "Launch a program for every row, or loop over rows until all are done.")
+                       f"Launch a program for every row, or loop over rows until all are done.{axes}")
     size = int(np.prod(shape))
     text = f"{count:,} of {size:,} elements of {e.name} are never written, the first at {first}"
     if len(shape) == 2 and tuple(first) == (0, 1) and 8 * (size - count) <= size:
@@ -618,8 +623,8 @@ def _share(wrong: np.ndarray) -> str:
 
 def _manner(table: np.ndarray, right: np.ndarray, dtype: str) -> str:
     """How a small error behaves: rounding is noise around zero, a wrong constant or formula goes with the value."""
-    either = (". So small an error comes from a 16-bit rounding on the way, or from a constant or a formula that is a "
-              "little off")
+    either = (". So small an error comes from an intermediate result that is rounded to 16 bits (keep it in fp32), or "
+              "from a constant or a formula that is a little off")
     typical = np.sqrt(np.mean(right**2, axis=1, keepdims=True))
     off = (np.abs(right) > 0.1 * typical) & (table != right)
     relative = ((table - right)[off] / right[off])[np.argsort(right[off], kind="stable")]

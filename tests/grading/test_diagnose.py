@@ -43,10 +43,10 @@ def test_small_errors_are_read_as_rounding_only_where_they_are_noise():
     formula = reading(lambda y: y + 1e-4 * np.tanh(y) ** 2)
     assert formula.kind == "wrong" and "rounding does not" in formula.text and "another" in formula.text
     neither = reading(lambda y: y * (1 + 1e-4 * np.random.default_rng(1).normal(1, 1, y.shape)))
-    assert "16-bit rounding on the way, or" in neither.text
+    assert "rounded to 16 bits (keep it in fp32), or" in neither.text
     off = 1 + 5e-3 * np.random.default_rng(1).normal(size=(8, 1000))
     short = reading(lambda y: rounded(y * off, "bf16"), dtype="bf16")
-    assert "16-bit rounding on the way, or" in short.text
+    assert "rounded to 16 bits (keep it in fp32), or" in short.text
 
 
 def told(*changes):
@@ -115,7 +115,7 @@ def stray(shape, index, program=(7, 0, 0), kind="read", count=1):
 
 def test_an_access_far_outside_is_the_index_and_one_near_the_end_may_be_the_mask():
     assert "the index" not in stray((8, 50), 400).text
-    assert "too far outside" in stray((8, 50), 400 + 64).text and "too far outside" in stray((8, 50), -1).text
+    assert "too far outside" in stray((8, 50), 400 + 64 + 50).text and "too far outside" in stray((8, 50), -1).text
     assert "not at the end of the grid" in stray((8, 50), 410, program=(2, 0, 0)).text
     assert "columns" not in ADVICE["out_of_bounds"] and "index" in ADVICE["out_of_bounds"]
 
