@@ -149,8 +149,8 @@ def instead(folder: Path, handed: Handed, limits: Limits) -> str:
     other, made = found[min(found)]
     said = {"limits": lambda: f"with other limits ({' '.join(Limits(*made['limits']).options())})",
             "place": lambda: "in another place (" + ", ".join(
-                f"{name} {made['place'].get(name) or 'none'}, here {here or 'none'}" for name, here in wanted["place"].items()
-                if made["place"].get(name) != here) + ")",
+                f"{name} {made['place'].get(name) or 'none'}, here {here or 'none'}"
+                for name, here in wanted["place"].items() if made["place"].get(name) != here) + ")",
             "grader": lambda: "by another version of the grader"}
     return "graded " + ", ".join(said[name]() for name in other) if other else "not graded yet"
 
@@ -232,7 +232,7 @@ class Class:
 
 
 def many(handed: list, folder: Path, limits: Limits, jobs: int, again: bool = False) -> Class:
-    """Grade what is not done yet, `jobs` at a time, and show how far it is. jobs=0 runs nothing and takes what is there.
+    """Grade what is not done yet, `jobs` at a time, and show how far it is. jobs=0 takes what is there.
 
     again: grade everything anew. The same content is graded once, whoever handed it in.
     """
@@ -415,7 +415,7 @@ def _end(child: subprocess.Popen) -> None:
 
 
 def leash() -> None:
-    """End this process, with all it started, when whoever started it is gone: on Linux the system says so, and elsewhere
+    """End this process, with all it started, when whoever started it is gone: on Linux the system says so, elsewhere
     standard input ends. By SIGTERM, because what a shell starts in the background ignores SIGINT."""
     if sys.platform.startswith("linux"):
         import ctypes

@@ -54,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--jobs", metavar="N", type=int, default=max((os.cpu_count() or 2) // 2, 1),
                       help="submissions graded side by side (default: half the processors, here %(default)s); 0 grades "
                       "nothing and reports what is there")
-    made.add_argument("--list", action="store_true", help="grade nothing; print the line `grade one ...` of each submission "
-                      "that is not graded yet")
+    made.add_argument("--list", action="store_true", help="grade nothing; print the line `grade one ...` of each "
+                      "submission that is not graded yet")
     _shared(made)
     return made
 
@@ -174,7 +174,8 @@ def total(records: list) -> str:
     said = [f"{sum(map(is_graded, records))} graded"]
     for status, words in (("unreadable", "could not be read"), ("ungraded", "could not be graded")):
         those = [record for record in records if record["status"] == status]
-        reasons = [f"{record['learner']} ({reason(record).split(' (it ')[0]})" for record in those[:5]] + ["..."] * (len(those) > 5)
+        reasons = [f"{record['learner']} ({reason(record).split(' (it ')[0]})" for record in those[:5]]
+        reasons += ["..."] * (len(those) > 5)
         if those:
             said.append(f"{len(those)} {words}: {', '.join(reasons)}")
     return ", ".join(said)
@@ -185,7 +186,8 @@ def say(record: dict) -> None:
     print(printable(f"{record['path']}: {standing(record, ' points')}"))
     for task in record["tasks"]:
         told = "; ".join(filter(None, (waiting(task), printable(task["hint"]))))
-        print(f"  {task['id']}  {WORDS[task['status']]:13} {task['points']} of {task['max_points']}" + (f"  {told}" if told else ""))
+        points = f"{task['points']} of {task['max_points']}"
+        print(f"  {task['id']}  {WORDS[task['status']]:13} {points}  {told}".rstrip())
     if not is_graded(record):
         print(f"  not graded: {printable(reason(record))}")
 
@@ -196,7 +198,7 @@ def printable(text: str) -> str:
 
 
 def keeps(folder: Path, handed: list) -> None:
-    """Usage where the report in `folder` would lose learners: it is of another class. One submission's is soon made again."""
+    """Usage where the report in `folder` is another class's. One submission's may go: its record stays."""
     from grading import report
 
     lacking, held = report.others(folder, handed)

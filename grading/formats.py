@@ -62,7 +62,8 @@ def junit(records: list) -> str:
         suite = ElementTree.SubElement(root, "testsuite", name=_xml(record["path"]))
         counts = dict.fromkeys(totals, 0)
         properties = ElementTree.SubElement(suite, "properties")
-        for name in ("learner", "exercise", "status", "points", "pending_points", "max_points", "gradable_points", "isolation"):
+        for name in ("learner", "exercise", "status", "points", "pending_points", "max_points", "gradable_points",
+                     "isolation"):
             ElementTree.SubElement(properties, "property", name=name, value=_xml(record[name]))
         for task in record["tasks"]:
             _case(suite, counts, f"{task['id']} {task['title']}", record["exercise"], task)
@@ -131,7 +132,7 @@ def gradescope_together(records: list) -> dict | None:
     if len(readable) == 1:
         form = gradescope(readable[0])
         if form:
-            aside = [f"left aside: {note}" for record in records if record is not readable[0] for note in record["notes"]]
+            aside = [f"left aside: {note}" for record in records if record not in readable for note in record["notes"]]
             form["output"] = "\n".join(filter(None, [form["output"], *aside]))
         return form
     if not readable:
@@ -179,7 +180,7 @@ def one_line(result: dict) -> str:
 
 
 def classroom_step(folder: Path, status: int, points: int, said: str) -> int:
-    """Leave folder/classroom.b64 for a workflow's next step, where `grade` ended with `status`; 1 where the grader failed.
+    """Leave folder/classroom.b64 for a workflow's next step; 1 where the grader failed. status: what `grade` ended with.
 
     Classroom takes no result of 0 points, so a push without anything that can be read counts 0 of `points`.
     """
@@ -202,8 +203,8 @@ def gradebook(records: list) -> str:
     tasks = sorted({task["id"] for record in records for task in record["tasks"]})
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
-    table.writerow(["learner", "exercise", "status", "points", "pending_points", "max_points", "gradable_points", "file",
-                    "notes", *tasks])
+    table.writerow(["learner", "exercise", "status", "points", "pending_points", "max_points", "gradable_points",
+                    "file", "notes", *tasks])
     for record in sorted(records, key=lambda r: (r["learner"], r["exercise"], r["path"])):
         mark = is_graded(record)
         by_id = {task["id"]: task["points"] for task in record["tasks"] if task["status"] != "ungraded"}
@@ -221,4 +222,5 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":  # REPORT STATUS POINTS SAID: a step of deploy/github_classroom.yml
-    sys.exit(classroom_step(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]).read_text(errors="replace")))
+    report, status, points, said = sys.argv[1:]
+    sys.exit(classroom_step(Path(report), int(status), int(points), Path(said).read_text(errors="replace")))

@@ -101,9 +101,9 @@ def found_in(path: Path, leave_out: Path | None = None, label: str | None = None
     """What a path holds, in the order of its names: a file itself; of a folder or a zip, everything handed in; and the
     names of files beside the submissions that are none.
 
-    Each child of a folder (or of a zip with more than one) is one learner's: a notebook, a folder or a zip. A folder or
-    zip without any notebook is listed with its problem. leave_out: a folder to pass over (the report's own). label: what
-    the path is called for people; as it was given by default.
+    Each child of a folder (or of a zip with more than one) is one learner's: a notebook, a folder or a zip. A folder
+    or zip without any notebook is listed with its problem. leave_out: a folder to pass over (the report's own). label:
+    what the path is called for people; as it was given by default.
     """
     label = str(path) if label is None else label
     if path.is_dir():
@@ -173,7 +173,7 @@ def _zip(file: Path, learner: str, shown: str, split: bool) -> tuple[list, list]
         first = theirs[0]
         alone_here = len(parts[first]) == 1  # a file, not a folder
         whose = PurePosixPath(child).stem if alone_here else child
-        place = f"{shown}/{first}" if alone_here else f"{shown}/{first.removesuffix('/'.join(parts[first][1:]))}".rstrip("/")
+        place = f"{shown}/{first}".removesuffix("/".join(parts[first][1:])).rstrip("/")
         notebooks = [name for name in theirs if name in inside]
         found += [Handed(whose, f"{shown}/{name}", file, name) for name in notebooks]
         if not notebooks and child.lower().endswith(".zip"):

@@ -48,8 +48,8 @@ def class_page(records: list, aside: list = ()) -> str:
     """The class: what needs a person, how each task went, who has what, and whose answers are alike."""
     names = slugs(records)
     counts = Counter(record["status"] for record in records)
-    told = ", ".join(f"{counts[s]} {words}" for s, words in (("graded", "graded"), ("pending", "graded with pending points"),
-                                                             ("unreadable", "unreadable"), ("ungraded", "ungraded")) if counts[s])
+    states = {"graded": "graded", "pending": "graded with pending points", "unreadable": "unreadable", "ungraded": "ungraded"}
+    told = ", ".join(f"{counts[status]} {words}" for status, words in states.items() if counts[status])
     rows = "".join(
         f"<tr><td><a href='learners/{_e(names[r['learner']])}.html'>{_e(r['learner'])}</a><td>{_e(r['exercise'])}"
         f"<td>{_e(r['path'])}<td class=number>{r['points'] if is_graded(r) else ''}"
@@ -81,7 +81,8 @@ def _without_a_gpu(records: list) -> str:
     """How many points could be earned here, where there was no GPU."""
     most = {r["exercise"]: (r["gradable_points"], r["max_points"]) for r in records
             if is_graded(r) and r["gradable_points"] < r["max_points"]}
-    lines = "; ".join(f"{gradable} of the {points} points of {_e(name)}" for name, (gradable, points) in sorted(most.items()))
+    lines = "; ".join(f"{gradable} of the {points} points of {_e(name)}"
+                      for name, (gradable, points) in sorted(most.items()))
     return f"<p>Without a GPU, what could be earned here: {lines}. The rest waits for a GPU.</p>" if lines else ""
 
 
@@ -209,8 +210,8 @@ def _place(place: dict) -> str:
         return ""
     index = ", ".join(map(str, place["first"]))
     share = f"{place['wrong']:.0%}" if place["wrong"] >= 0.005 else f"{place['wrong']:.2%}"
-    table = (f"<table class=place><tr><th>first wrong<th class=number>expected<th class=number>got<th class=number>wrong elements"
-             f"<tr><td>{_e(place['output'])}[{_e(index)}]<td class=number>{_number(place['expected'])}"
+    table = (f"<table class=place><tr><th>first wrong<th class=number>expected<th class=number>got"
+             f"<th class=number>wrong elements<tr><td>{_e(place['output'])}[{_e(index)}]<td class=number>{_number(place['expected'])}"
              f"<td class=number>{_number(place['got'])}<td class=number>{share}</table>")
     return table + (_picture(place) if place.get("map") else "")
 

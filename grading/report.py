@@ -37,7 +37,8 @@ def files(records: list, aside: list = ()) -> dict:
     found = {
         "results.json": json.dumps(summary(records, aside), indent=1, allow_nan=False) + "\n",
         "index.html": pages.class_page(records, aside),
-        "junit.xml": formats.junit(records), "grades.csv": "\ufeff" + formats.gradebook(records),  # by its mark Excel knows UTF-8
+        "junit.xml": formats.junit(records),
+        "grades.csv": "\ufeff" + formats.gradebook(records),  # by this mark Excel knows UTF-8
         "classroom.json": json.dumps(formats.classroom(records), indent=1) + "\n",
         "classroom.b64": formats.one_line(formats.classroom(records)) + "\n",
     }

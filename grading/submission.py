@@ -111,15 +111,15 @@ def record_of(handed: Handed | Path, exercise: str, verdicts: list, notes: list)
         "path": handed.path, "file": handed.place, "learner": handed.learner, "exercise": exercise,
         "status": "ungraded" if "ungraded" in states or not verdicts else "pending" if "pending" in states else "graded",
         "points": sum(v.points for v in verdicts), "pending_points": sum(v.pending_points for v in verdicts),
-        "max_points": sum(v.max_points for v in verdicts),
-        "gradable_points": _gradable(exercises().get(exercise, ()) if verdicts else ()), "isolation": jail.level(), "notes": notes,
+        "max_points": sum(v.max_points for v in verdicts), "gradable_points": _gradable(exercise) if verdicts else 0,
+        "isolation": jail.level(), "notes": notes,
         "tasks": [_plain(asdict(v)) for v in verdicts],
     }
 
 
-def _gradable(tasks: tuple) -> int:
+def _gradable(exercise: str) -> int:
     """The points that can be earned on this machine: without a GPU, all but those for speed."""
-    return sum(task.max_points if has_gpu() else task.points for task in tasks)
+    return sum(task.max_points if has_gpu() else task.points for task in tasks_of(exercise))
 
 
 def _plain(value):
@@ -178,8 +178,8 @@ def _verdicts(submitted, exercise, tasks: tuple, cell_seconds: float, seed: int,
                 why = stopped.get(task.id, "")
                 broken = answered.get(task.id, {}).get("status") == "error"
                 if answered.get(task.id, {}).get("status") == "timeout":  # whatever it had defined until then
-                    finding = Finding("stopped", f"your answer cell did not end within {cell_seconds:g} s", "A loop at its "
-                                      "top level never ends, or it does work that belongs into the function.")
+                    finding = Finding("stopped", f"your answer cell did not end within {cell_seconds:g} s", "A loop at "
+                                      "its top level never ends, or it does work that belongs into the function.")
                     verdicts[task.id] = simple(task, "failed", finding.hint(task), finding.kind)
                 elif broken and (not result or _undefined(result)):
                     verdicts[task.id] = _broken(task, answered[task.id])

@@ -522,9 +522,9 @@ def _shown(arguments, returned):
         advice = ("Think of when a bf16 running sum no longer changes: it has 8 significant bits, so it absorbs whatever is "
                   "less than 1/512 of it.")
         return f"on this row {name} is not off by {OFF_BY:.0%} or more, but by {errors[name]:.1%}. {advice}"
-    if max(error for other, error in errors.items() if other != name) > RIGHT_WITHIN:  # which one is the learner's to find
-        return (f"on this row {name} is off by {errors[name]:.1%}, and another one by more than {RIGHT_WITHIN:.0%} as well, so "
-                "the row does not tell them apart")
+    if max(error for other, error in errors.items() if other != name) > RIGHT_WITHIN:  # which one, is theirs to find
+        return (f"on this row {name} is off by {errors[name]:.1%}, and another one by more than {RIGHT_WITHIN:.0%} as "
+                "well, so the row does not tell them apart")
     return ""
 
 

@@ -75,7 +75,8 @@ def test_a_class_killed_half_way_repeats_nothing(tmp_path):
     assert set(by_learner) == set(kinds), errors
     assert {p: p.stat().st_mtime_ns for p in done} == done  # nothing was done twice
     assert "submissions per minute" in said and f"{len(done)} done before" in said
-    assert f"grading {len(KINDS) - len(done)} submission" in errors and f"{len(KINDS) - len(done)} of {len(KINDS) - len(done)}  " in errors
+    left = len(KINDS) - len(done)
+    assert f"grading {left} submission" in errors and f"{left} of {left}  " in errors
     for learner, kind in kinds.items():
         record = by_learner[learner]
         states = [task["status"] for task in record["tasks"]]
@@ -155,7 +156,7 @@ def test_one_submission_is_one_command_whose_record_the_class_takes(handed, tmp_
 
 
 def test_the_lines_for_a_queue_are_those_that_are_missing(tmp_path, capsys):
-    """`--list` prints them, and what they leave behind is the report of `--jobs 0`, without a word of what cannot be read."""
+    """`--list` prints them, and what they leave behind is the report of `--jobs 0`, with what cannot be read."""
     (tmp_path / "class" / "kim").mkdir(parents=True)
     (tmp_path / "class" / "kim" / "scan.pdf").write_text("")
     (tmp_path / "class" / "lee.ipynb").write_text("{")
@@ -165,13 +166,15 @@ def test_the_lines_for_a_queue_are_those_that_are_missing(tmp_path, capsys):
     assert cli.main([*command, "--list"]) == 0 and not (tmp_path / "r").exists()
     line, = capsys.readouterr().out.splitlines()
     words = shlex.split(line)
-    assert words[:2] == ["grade", "one"] and words[words.index("--member") + 1] == "my work/a b.ipynb" and "--timeout 50" in line
+    assert words[:2] == ["grade", "one"] and words[words.index("--member") + 1] == "my work/a b.ipynb"
+    assert "--timeout 50" in line
     assert cli.main(words[1:]) == 0
     capsys.readouterr()
     assert cli.main([*command, "--list"]) == 0 and capsys.readouterr().out == ""
     assert cli.main([*command, "--jobs", "0"]) == 1
     said = capsys.readouterr().out
-    states = {s["learner"]: s["status"] for s in json.loads((tmp_path / "r" / "results.json").read_text())["submissions"]}
+    results = json.loads((tmp_path / "r" / "results.json").read_text())
+    states = {record["learner"]: record["status"] for record in results["submissions"]}
     assert states == {"joe": "graded", "kim": "unreadable", "lee": "unreadable"}
     assert "1 graded, 2 could not be read: kim (no notebook in it), lee (not a notebook" in said.splitlines()[-1]
     assert cli.main([*command, "--jobs", "0", "--total", "60"]) == 1
@@ -199,7 +202,6 @@ def test_a_report_of_others_is_not_replaced(handed, tmp_path, capsys):
     assert {p: p.read_bytes() for p in place.rglob("*") if p.is_file()} == before
     (place / "results.json").unlink()
     assert cli.main([str(handed.file), "--report", str(place), "--jobs", "0"]) == 1
-    assert cli.main([str(tmp_path / "class" / "zoe"), str(tmp_path / "class"), "--report", str(place), "--jobs", "0"]) == 2
     assert cli.main([str(ROOT / "exercises" / "05_rmsnorm.ipynb"), "--report", str(place), "--jobs", "0"]) == 1
 
 

@@ -57,7 +57,8 @@ def run_autograder(place, uploaded):
 
 def test_gradescope_grades_the_one_notebook_whatever_lies_beside_it(tmp_path):
     notebook = (ROOT / "exercises" / "01_roofline.ipynb").read_bytes()
-    form = run_autograder(tmp_path / "a", {"mine.ipynb": notebook, "README.pdf": b"", "old/notes.txt": b"x", "bad.ipynb": b"{"})
+    form = run_autograder(tmp_path / "a", {"mine.ipynb": notebook, "README.pdf": b"", "old/notes.txt": b"x",
+                                           "bad.ipynb": b"{"})
     assert len(form["tests"]) == len(tasks_of("01_roofline")) and "More than one" not in form["output"]
     assert "left aside: bad.ipynb" in form["output"]
     form = run_autograder(tmp_path / "b", {"README.pdf": b""})
@@ -66,8 +67,8 @@ def test_gradescope_grades_the_one_notebook_whatever_lies_beside_it(tmp_path):
 
 def test_gradescopes_zip_goes_where_it_is_told(tmp_path):
     script = str(DEPLOY / "gradescope" / "make_zip.sh")
-    said = subprocess.run(["bash", script, "a.zip"], cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
-    assert said == str(tmp_path / "a.zip") and zipfile.is_zipfile(said)
+    run = subprocess.run(["bash", script, "a.zip"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert run.stdout.strip() == str(tmp_path / "a.zip") and zipfile.is_zipfile(tmp_path / "a.zip")
     run = subprocess.run(["bash", script, "absent/a.zip"], cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 2 and "no folder" in run.stderr
 
