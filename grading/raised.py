@@ -10,7 +10,8 @@ MEANINGS = (
      "tl.{0} reduces one tile to one number; tl.maximum and tl.minimum compare two element by element, and + adds "
      "them."),
     (r"ambiguous|iterable|tensor|constexpr|'[<>]'", r"(?<![\w.])(max|min)\(", "",
-     "Inside a kernel, `{0}` is Python's: use tl.{0}imum to compare two tiles element by element, tl.{0} to reduce one."),
+     "Inside a kernel, `{0}` is Python's: use tl.{0}imum to compare two tiles element by element, tl.{0} to reduce "
+     "one."),
     (r"not iterable|ambiguous", r"(?<![\w.])(sum|any|all)\(", "",
      "Inside a kernel, `{0}` is Python's: tl.sum and the like reduce a tile."),
     (r"size 1|scalar|must be (?:real number|Tensor)|not 'tensor'|not tensor",
