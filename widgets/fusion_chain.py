@@ -12,7 +12,8 @@ from widgets.words import number, size, time
 
 MATMUL = "matmul"
 
-#: name: what the op moves alone, for rows x cols elements. The product's weight is cols x cols.
+#: name: what the op moves alone, for rows x cols elements. The product's weight is cols x cols; RMSNorm is torch's own, one
+#: kernel, not the six ops it may be written as.
 OPS = {
     "scale": lambda rows, cols, dtype: pointwise_chain_traffic(rows * cols, dtype, 1),
     "RMSNorm": lambda rows, cols, dtype: rmsnorm_traffic(rows, cols, dtype),
@@ -23,8 +24,9 @@ OPS = {
     "+ residual": lambda rows, cols, dtype: add_traffic(rows * cols, dtype),
 }
 
-#: The three ways, top to bottom, and how they look.
-PATHS = {"op by op": (ORANGE, "o"), "compiler": (SKY, "s"), "fused": (GREEN, "^")}
+#: The three ways, top to bottom, and how they look: colour, marker, its size, and the width of the line. Each lies over the
+#: one before and is narrower, so that equal ones all show.
+PATHS = {"op by op": (ORANGE, "o", 13, 6), "compiler": (SKY, "s", 9, 3.5), "fused": (GREEN, "^", 6, 1.4)}
 FEWEST, MOST = 0, 20  # powers of two of rows
 
 
@@ -89,14 +91,15 @@ def fusion_chain(ops: tuple = ("scale", "GELU", "* up", "clamp", "+ residual"), 
 
     ops: names out of OPS; they run in the order of that list.
     """
-    figure = canvas(height=300)
-    moved = figure.add_axes((0.09, 0.03, 0.33, 0.85))
+    figure = canvas(height=320)
+    chain = figure.text(0.01, 0.955, "", fontsize=10, weight="bold", va="center", animated=True)
+    moved = figure.add_axes((0.09, 0.03, 0.33, 0.8))
     moved.set(xlim=(0, 1.55), ylim=(-0.6, 2.6), xticks=[])
     moved.set_yticks(range(3), reversed(PATHS), fontsize=9)
     moved.tick_params(left=False)
     moved.spines[:].set_visible(False)
     moved.set_title("bytes of minimum traffic", fontsize=10, loc="left")
-    timed = figure.add_axes((0.52, 0.15, 0.44, 0.73))
+    timed = figure.add_axes((0.52, 0.14, 0.44, 0.69))
     timed.set(xscale="log", yscale="log", xlim=(0.8, 1.3 * 2**MOST), ylim=(1e-6, 1))
     timed.minorticks_off()
     timed.set_xticks([1, 32, 1024, 32768, 2**20], ["1", "32", "1,024", "32,768", "1,048,576"], fontsize=8)
@@ -105,12 +108,13 @@ def fusion_chain(ops: tuple = ("scale", "GELU", "* up", "clamp", "+ residual"), 
     timed.set_title("the longer of GPU time and launches", fontsize=10, loc="left")
     timed.spines[["top", "right"]].set_visible(False)
     bars, texts, curves, points = {}, {}, {}, {}
-    for place, (path, (colour, marker)) in zip((2, 1, 0), PATHS.items()):
+    for place, (path, (colour, marker, side, broad)) in zip((2, 1, 0), PATHS.items()):
         bars[path] = moved.barh(place, 0, 0.6, color=colour, edgecolor="white", animated=True)[0]
         texts[path] = moved.text(0, place, "", fontsize=8.5, va="center", animated=True)
-        curves[path] = timed.plot([], [], color=colour, linewidth=1.6, animated=True)[0]
-        points[path] = timed.plot([], [], marker, color=colour, markersize=8, markeredgecolor="black", animated=True)[0]
+        curves[path] = timed.plot([], [], color=colour, linewidth=broad, animated=True)[0]
+        points[path] = timed.plot([], [], marker, color=colour, markersize=side, markeredgecolor="black", animated=True)[0]
     even = timed.plot([], [], ":", color=BLUE, linewidth=1.4, animated=True)[0]
+    note = timed.text(1, 0.35, "", fontsize=8, color=BLUE, va="center", animated=True)
     across = np.unique(np.geomspace(1, 2**MOST, 22).astype(int)).tolist()
 
     def draw(rows, cols, dtype, gpu, per_launch, ops):
@@ -129,6 +133,9 @@ def fusion_chain(ops: tuple = ("scale", "GELU", "* up", "clamp", "+ residual"), 
             points[path].set_data([rows] if ops else [], [seconds(path, rows)] if ops else [])
         turn = break_even_rows(ops, "op by op", cols, dtype, device, per_launch) if ops else None
         even.set_data(([turn, turn], [1e-6, 1]) if turn else ([], []))
+        note.set(x=(turn or 1) * (1.25 if (turn or 1) < 3000 else 0.8), ha="left" if (turn or 1) < 3000 else "right",
+                 text="op by op, launches\nstop mattering" if turn else "")
+        chain.set_text(" \N{RIGHTWARDS ARROW} ".join(ops) or "no op yet")
         return _sentence(rows, cols, dtype, device, ops, work, {path: seconds(path, rows) for path in PATHS}, turn)
 
     return Panel("A chain of ops, fused and not", figure, {
@@ -137,12 +144,13 @@ def fusion_chain(ops: tuple = ("scale", "GELU", "* up", "clamp", "+ residual"), 
         "dtype": menu("dtype", DTYPES, "bf16"),
         "gpu": menu("GPU", GPUS, "H200"),
         "per_launch": whole("µs per launch", 1, 30, round(LAUNCH_SECONDS * 1e6)),
-        "ops": Checks("The chain, in this order:", OPS, value=("scale", )),
+        "ops": Checks("The chain, in this order (RMSNorm is one kernel on every path):", OPS, value=("scale", )),
     }, draw).set(rows=rows, cols=cols, dtype=dtype, gpu=gpu, ops=ops)
 
 
 def _sentence(rows, cols, dtype, gpu, ops, work, seconds, turn) -> str:
-    said = f"{rows:,} x {cols:,} {dtype} on {'an' if gpu.name[0] in 'AHL' else 'a'} {gpu.name}: "
+    said = f"{', '.join(ops)}: " if ops else ""
+    said += f"{rows:,} x {cols:,} {dtype} on {'an' if gpu.name[0] in 'AHL' else 'a'} {gpu.name}: "
     if not ops:
         return said + "tick an op to begin a chain."
     for path, traffic in work.items():

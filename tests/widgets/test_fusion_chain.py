@@ -49,7 +49,7 @@ def test_launches_stop_mattering_where_the_gpu_catches_up():
 def test_the_sentence_says_what_the_models_say():
     said = fusion_chain(ops=("scale", "GELU", "clamp")).sentence
     work = chain_traffic(("scale", "GELU", "clamp"), "op by op", 8192, 4096, BF16)
-    assert said.startswith("8,192 x 4,096 bf16 on an H200: op by op ")
+    assert said.startswith("scale, GELU, clamp: 8,192 x 4,096 bf16 on an H200: op by op ")
     assert f"{size(work.bytes)}, 3 launches, {time(work.memory_seconds(GPUS['H200']))}" in said
     assert "Fused moves 3 times less than op by op and is 3 times as fast" in said
     assert "stop mattering from 1,465 rows on." in said
