@@ -3,6 +3,8 @@
 from functools import cache
 
 import numpy as np
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from instruments.cache import grouped, matmul_dram
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Panel, canvas, whole
@@ -11,9 +13,10 @@ from widgets.words import number
 TILES, STEPS = 16, 8  # of c each way; of K
 TILE = 16  # elements: the model is the same at any scale
 STRIP = TILE * TILE * STEPS * 2  # bytes of a row of tiles of a, or of a column of tiles of b, in 16 bit
+MOST = 2 * TILES + TILES * TILE * TILES * TILE * 2 // STRIP  # strips: room for a, b and the tiles of c
 
 
-def l2_order(group: int = 1, in_flight: int = 16, strips: int = 12) -> Panel:
+def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
     """16 x 16 tiles of c in groups of so many rows: waves drawn tile by tile, and what the cache model says of DRAM."""
     figure = canvas(height=330)
     grid = figure.add_axes((0.075, 0.03, 0.365, 0.84))
@@ -43,6 +46,10 @@ def l2_order(group: int = 1, in_flight: int = 16, strips: int = 12) -> Panel:
     texts = [axes.text(0, 3 - i, "", fontsize=8.5, va="center", animated=True) for i in range(4)]
     shades = np.array([[0.34, 0.71, 0.91], [0.75, 0.87, 0.95]])  # waves in turn
     first = np.array([0.90, 0.62, 0.0])  # the first wave
+    figure.legend(handles=[Patch(color=first, label="first wave: at work together"), Patch(color=shades[0], label="later"),
+                           Patch(color=shades[1], label="waves"), Line2D([], [], color=BLACK, label="order")],
+                  loc="lower right", bbox_to_anchor=(0.99, 0), ncols=4, fontsize=8.5, frameon=False, handlelength=1,
+                  columnspacing=0.8, handletextpad=0.4)
 
     @cache  # row by row stays as it is while the group height moves
     def estimate(group, in_flight, strips):
@@ -69,8 +76,8 @@ def l2_order(group: int = 1, in_flight: int = 16, strips: int = 12) -> Panel:
             text.set_text(number(nbytes / once, digits=3))
         together = order[:in_flight]
         rows, cols = len({m for m, _ in together}), len({n for _, n in together})
-        said = (f"{TILES} x {TILES} tiles of c, {in_flight} programs at once, L2 holds {strips} of the {2 * TILES} "
-                f"strips of a and b. In groups of {group} row{'s' * (group != 1)} the first wave needs {rows} "
+        said = (f"{TILES} x {TILES} tiles of c, {in_flight} programs at once, L2 holds {strips} strip"
+                f"{'s' * (strips != 1)}, a and b have {2 * TILES}. In groups of {group} row{'s' * (group != 1)} the first wave needs {rows} "
                 f"strip{'s' * (rows != 1)} of a and {cols} of b; DRAM delivers a and b "
                 f"{number(ours.read / once, digits=3)} times")
         if group == 1:
@@ -82,5 +89,5 @@ def l2_order(group: int = 1, in_flight: int = 16, strips: int = 12) -> Panel:
     return Panel("Order and L2, as a model sees it", figure, {
         "group": whole("group height", 1, TILES, 1),
         "in_flight": whole("programs", 1, 64, 16),
-        "strips": whole("L2, in strips", 1, 2 * TILES + 2, 12),
+        "strips": whole("L2, in strips", 1, MOST, 12),
     }, draw).set(group=group, in_flight=in_flight, strips=strips)

@@ -1,5 +1,7 @@
 """Still pictures of the lessons: figures are handed in, nothing is computed here, and each says in words what it shows."""
 
+from matplotlib.patches import Rectangle
+
 from widgets.panel import BLUE, GREEN, ORANGE, RED, SKY, Panel, canvas
 from widgets.words import size, time
 
@@ -86,3 +88,38 @@ def bytes_and_launches(cases: list, copy_rate: float, launch_seconds: float) -> 
         f"kernels follow the line of bytes over copy roof; furthest above it, {above(highest):.1f} times, is "
         f"{highest['kernel']} of {shape}, whose rows are too wide to be read once. The smallest, "
         f"{size(smallest['bytes'])}, takes {time(called)} as called and {time(alone)} on the GPU."))
+
+
+def tile_and_strips() -> Panel:
+    """A matrix product in outline: a tile of C, the strip of A and the strip of B that it needs, and one step over K."""
+    figure = canvas(width=520, height=330)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(-3.3, 18.3), ylim=(14.0, -1.1), aspect="equal")
+    axes.axis("off")
+    rows, cols, steps, tile = 8, 10, 4, (4, 6)  # in tiles; which tile of C
+
+    def box(x, y, width, height, colour="white", hatch="", line=1.0):
+        axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="black", hatch=hatch, linewidth=line))
+
+    left, top = steps + 2.4, steps + 1
+    box(0, top, steps, rows)
+    box(left, 0, cols, steps)
+    box(left, top, cols, rows)
+    box(0, top + tile[0], steps, 1, SKY)
+    box(left + tile[1], 0, 1, steps, ORANGE)
+    for step in range(1, steps):
+        axes.plot([step, step], [top + tile[0], top + tile[0] + 1], color="black", linewidth=0.6)
+        axes.plot([left + tile[1], left + tile[1] + 1], [step, step], color="black", linewidth=0.6)
+    box(1, top + tile[0], 1, 1, SKY, "//", 1.8)
+    box(left + tile[1], 1, 1, 1, ORANGE, "//", 1.8)
+    box(left + tile[1], top + tile[0], 1, 1, GREEN, line=1.8)
+    for x, y, text, size_, across in (
+            (steps / 2, top + 1.2, "A  [M, K]", 11, "center"), (left + 2, 1.2, "B  [K, N]", 11, "center"),
+            (left + 2, top + 1.2, "C  [M, N]", 11, "center"), (-0.2, top + tile[0] + 0.5, "BLOCK_M", 8.5, "right"),
+            (left + tile[1] + 0.5, -0.35, "BLOCK_N", 8.5, "center"), (1.5, top + tile[0] + 1.5, "BLOCK_K", 8.5, "center"),
+            (left + tile[1] + 1.2, top + tile[0] + 0.5, "tile", 9.5, "left"),
+            (steps + 0.15, top + tile[0] + 0.5, "strip", 9.5, "left"), (left + tile[1] + 1.2, 2.5, "strip", 9.5, "left")):
+        axes.text(x, y, text, fontsize=size_, ha=across, va="center")
+    return picture("A tile and its two strips", figure, (
+        "A program owns a tile of C, BLOCK_M x BLOCK_N. It needs a strip of A, BLOCK_M rows and all of K, and a strip of B, "
+        "all of K and BLOCK_N columns, and goes through both in steps of BLOCK_K (one step is hatched)."))

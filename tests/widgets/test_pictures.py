@@ -1,4 +1,4 @@
-from widgets.pictures import bytes_and_launches, errors_by_width, four_numbers
+from widgets.pictures import bytes_and_launches, errors_by_width, four_numbers, tile_and_strips
 
 
 def test_four_numbers_are_said_and_gaps_left_out():
@@ -21,3 +21,8 @@ def test_bytes_and_launches_names_the_kernel_furthest_above_the_line():
                                copy_rate=4e12, launch_seconds=8e-6)
     assert "furthest above it, 1.6 times, is rmsnorm of 512 x 1,048,576" in panel.sentence
     assert "The smallest, 20 KB, takes 12 µs as called and 2 µs on the GPU." in panel.sentence
+
+
+def test_tile_and_strips():
+    panel = tile_and_strips()
+    assert panel.png and "a strip of A, BLOCK_M rows and all of K" in panel.sentence
