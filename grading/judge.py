@@ -16,6 +16,7 @@ from grading.diagnose import Finding, Got
 
 STATUSES = ("passed", "failed", "not_attempted", "pending", "ungraded")
 MAX_BYTES = 1 << 30  # of one returned array
+ALL = {2: "both", 3: "all three", 4: "all four"}
 MAX_RESULT = 32 << 20  # of result.json
 UNREADABLE = (KeyError, TypeError, AttributeError, IndexError, OSError, ValueError, OverflowError, RecursionError)
 
@@ -96,7 +97,8 @@ def judge(task: Task, seed: int, folder: Path, stopped: str = "") -> Verdict:
 def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: str) -> Verdict:
     home = folder / "results" / task.id
     cases = result["cases"] if result else []
-    if cases and (cases[0]["error"] or {}).get("not_implemented") and not stopped:
+    stubs = set() if stopped else _stubs(task, cases)
+    if stubs and stubs >= {case.function or task.functions[0] for case in task.cases}:
         return simple(task, "not_attempted")
     if task.kernel and result and result["environment"]["mode"] == "unavailable":
         verdict = simple(task, "pending")
@@ -105,6 +107,14 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
                             "have it)"]
         return verdict
     findings, compiled = _findings(task, seed, home, cases)
+    wrong = {index for index, _ in findings}
+    left = ""
+    if stubs:
+        findings = [(index, finding) for index, finding in findings if _function(task, index) not in stubs]
+        left = (f"{', '.join(sorted(stubs))} {'is' if len(stubs) == 1 else 'are'} still the stub; this task needs "
+                f"{ALL.get(len(task.functions), 'all')} functions.")
+        if not findings:
+            return simple(task, "failed", left, "not_defined")
     missing = stopped or not result or not result["finished"] or len(cases) != len(task.cases)
     if missing and not findings:
         at = f"after {len(cases)} of {len(task.cases)} cases" if cases else "before its first case ended"
@@ -115,11 +125,11 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
         finding = diagnose.most_telling(task, findings)
         verdict = simple(task, "failed", finding.hint(task), finding.kind)
         verdict.place = finding.place
-        wrong = {index for index, _ in findings}
         if len(cases) > len(wrong):
             right = len(cases) - len(wrong)
             verb = "is" if right == 1 else "are"
             verdict.hint += f" {right} of {len(task.cases)} cases {verb} right; all have to be."
+        verdict.hint = f"{verdict.hint} {left}".rstrip()
         return verdict
     verdict = Verdict(task.id, task.title, "passed", task.points, 0, task.max_points)
     verdict.proved = _proved(task, seed, cases, compiled)
@@ -130,6 +140,18 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
     if task.kernel and not compiled:
         verdict.unproved.append("what only a compiled kernel shows (races, the GPU's own rounding)")
     return verdict
+
+
+def _function(task: Task, index: int) -> str:
+    return task.cases[index].function or task.functions[0]
+
+
+def _stubs(task: Task, cases: list) -> set:
+    """The functions of which every case says that they are not written yet."""
+    told: dict = {}
+    for index, record in enumerate(cases):
+        told.setdefault(_function(task, index), []).append(bool((record["error"] or {}).get("not_implemented")))
+    return {name for name, unwritten in told.items() if all(unwritten)}
 
 
 def _findings(task: Task, seed: int, home: Path, cases: list) -> tuple[list, int]:

@@ -40,19 +40,22 @@ def run(task_id: str, namespace: dict, folder: Path | str = ".", expendable: boo
     out = folder / "results" / task_id
     out.mkdir(parents=True, exist_ok=True)
     result = {"environment": environment(), "finished": False, "cases": [], "speed": None}
-    errors = 0
+    errors, stubs, asked = 0, set(), {case["function"] for case in spec["cases"]}
     if not expendable and spec["kernel"]:
         spec["compiling"] = Compiling(spec["ieee"])  # while grading, replay.py does it
     for case in spec["cases"]:
         record = _case(case, spec, namespace, folder / "tasks" / task_id, out)
         result["cases"].append(record)
         _write(out / "result.json", result)
-        errors += record["error"] is not None
+        if (record["error"] or {}).get("not_implemented"):
+            stubs.add(case["function"])
+        else:
+            errors += record["error"] is not None
         if record["error"] and expendable and _gpu_is_lost():
             os._exit(1)
-        if errors == MAX_ERRORS or (record["error"] or {}).get("not_implemented"):
+        if errors == MAX_ERRORS or stubs == asked:
             break
-    if spec.get("speed") and not errors and on_gpu():
+    if spec.get("speed") and not errors and not stubs and on_gpu():
         timed = traced if expendable else speed  # while grading, replay.py takes the time
         result["speed"] = timed(spec["speed"], namespace[spec["speed"]["function"]], out)
     result["finished"] = True

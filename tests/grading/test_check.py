@@ -35,6 +35,21 @@ def test_an_untouched_task_passes_quietly(capsys):
     assert capsys.readouterr().out == "05.2  The tile loop, in PyTorch: not attempted, 0 of 3 points\n"
 
 
+def test_a_stub_among_several_functions_is_named(capsys):
+    """A task is not untouched because its first function is, and what is written is judged beside the stub."""
+    names = ("eager_bytes", "two_pass_bytes", "resident_bytes")
+    for name in (names[0], names[2]):
+        stub = f"\n\n\ndef {name}(*sizes):\n    raise NotImplementedError()\n"
+        checked("05.1", SOLUTION["05.1"] + stub, *names)
+        said = capsys.readouterr().out
+        assert "failed, 0 of 3" in said and f"hint: {name} is still the stub; this task needs all three functions." in said
+    checked("05.1", SOLUTION["05.1"] + stub + "\n\ndef eager_bytes(*sizes):\n    return 1\n", *names)
+    said = capsys.readouterr().out
+    assert "Case \"eager_bytes" in said and "resident_bytes is still the stub" in said and "2 of 6 cases are right" in said
+    checked("05.1", "".join(f"def {name}(*sizes):\n    raise NotImplementedError()\n" for name in names), *names)
+    assert "not attempted" in capsys.readouterr().out
+
+
 def test_nbgrader_learns_of_a_failure_by_an_exception(monkeypatch, capsys):
     monkeypatch.setenv("NBGRADER_EXECUTION", "validate")
     checked("05.2", SOLUTION["05.2"], "tile_loop")
