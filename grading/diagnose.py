@@ -243,6 +243,12 @@ def of(oracle, function: str):
     return oracle[function] if isinstance(oracle, dict) else oracle
 
 
+def _outside(access: dict) -> str:
+    """An access outside a tensor, in words that need no lesson on lanes."""
+    kind = {"read": "load", "write": "store"}.get(access["kind"], "access")
+    return re.sub(r"\((\d+) lane(s?) of this access\)$", rf"(\1 element\2 of one {kind})", access["text"])
+
+
 def _error(record: dict, function: str):
     error = record["error"]
     if error is None:
@@ -289,7 +295,7 @@ def _metered(task: Task, arguments: dict, record: dict):
         more = f", and {len(strays) - 1} more such accesses" if len(strays) > 1 else ""
         t = next(t for t in tensors if t["out_of_bounds"])
         text, advice = _stray(task, arguments, t, launches)
-        yield Finding("out_of_bounds", strays[0]["text"] + more + text, advice, place={"index": strays[0]["index"]})
+        yield Finding("out_of_bounds", _outside(strays[0]) + more + text, advice, place={"index": strays[0]["index"]})
     for name, value in arguments.items():
         if task.kernel and isinstance(value, Tensor) and len(value.shape) > 1 and value.nbytes and not strays:
             if sum(t["unique_read"] for t in tensors if t["role"] == name) < value.nbytes:
