@@ -46,8 +46,9 @@ def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
     texts = [axes.text(0, 3 - i, "", fontsize=8.5, va="center", animated=True) for i in range(4)]
     shades = np.array([[0.34, 0.71, 0.91], [0.75, 0.87, 0.95]])  # waves in turn
     first = np.array([0.90, 0.62, 0.0])  # the first wave
-    figure.legend(handles=[Patch(color=first, label="first wave: at work together"), Patch(color=shades[0], label="later"),
-                           Patch(color=shades[1], label="waves"), Line2D([], [], color=BLACK, label="order")],
+    colours_mean = ((first, "first wave: at work together"), (shades[0], "later"), (shades[1], "waves"))
+    figure.legend(handles=[*(Patch(color=colour, label=name) for colour, name in colours_mean),
+                           Line2D([], [], color=BLACK, label="order")],
                   loc="lower right", bbox_to_anchor=(0.99, 0), ncols=4, fontsize=8.5, frameon=False, handlelength=1,
                   columnspacing=0.8, handletextpad=0.4)
 
@@ -77,8 +78,8 @@ def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
         together = order[:in_flight]
         rows, cols = len({m for m, _ in together}), len({n for _, n in together})
         said = (f"{TILES} x {TILES} tiles of c, {in_flight} programs at once, L2 holds {strips} strip"
-                f"{'s' * (strips != 1)}, a and b have {2 * TILES}. In groups of {group} row{'s' * (group != 1)} the first wave needs {rows} "
-                f"strip{'s' * (rows != 1)} of a and {cols} of b; DRAM delivers a and b "
+                f"{'s' * (strips != 1)}, a and b have {2 * TILES}. In groups of {group} row{'s' * (group != 1)} the "
+                f"first wave needs {rows} strip{'s' * (rows != 1)} of a and {cols} of b; DRAM delivers a and b "
                 f"{number(ours.read / once, digits=3)} times")
         if group == 1:
             return said + ", with the tiles walked over row by row."

@@ -1,4 +1,4 @@
-"""Exercise 03: a linear layer in tiles: counted, as a loop in PyTorch, as kernels, in an order that L2 likes, in a tile that fits."""
+"""Exercise 03, a linear layer in tiles: counted, as a loop in PyTorch, as kernels, in an order, in a tile that fits."""
 
 import numpy as np
 
@@ -106,16 +106,18 @@ COUNT = Task(
         Suspect("x is counted per row of tiles and w per column",
                 _tiled_as(lambda m, n, k, block_m, block_n, itemsize:
                           (m * k * ceil(m, block_m) + n * k * ceil(n, block_n) + m * n) * itemsize),
-                "A strip of x is read by all the programs beside each other: once per block of columns, ceil(n / block_n)."),
+                "A strip of x is read by all the programs beside each other: once per block of columns, ceil(n / "
+                "block_n)."),
         Suspect("the last, ragged tile was left out",
                 _tiled_as(lambda m, n, k, block_m, block_n, itemsize:
                           (m * k * (n // block_n) + n * k * (m // block_m) + m * n) * itemsize),
                 "A ragged edge has programs too: round the number of tiles up."),
         Suspect("masked lanes were counted", {"tiled_bytes": _masked_too},
-                "At a ragged edge the lanes that hang over are masked and ask for nothing: the tiles of one column together "
-                "read the m rows of x, not a multiple of block_m. So with w and y."),
+                "At a ragged edge the lanes that hang over are masked and ask for nothing: the tiles of one column "
+                "together read the m rows of x, not a multiple of block_m. So with w and y."),
         Suspect("the intensity was turned over",
-                _intensity_as(lambda block_m, block_n, itemsize: (block_m + block_n) * itemsize / (2 * block_m * block_n)),
+                _intensity_as(lambda block_m, block_n, itemsize:
+                              (block_m + block_n) * itemsize / (2 * block_m * block_n)),
                 "Intensity is FLOPs over bytes."),
         Suspect("a multiplication and an addition were counted as one",
                 _intensity_as(lambda block_m, block_n, itemsize: block_m * block_n / ((block_m + block_n) * itemsize)),
@@ -216,14 +218,14 @@ TILE_LOOP = Task(
     suspects=(_last_part(16), _without_tail()),
     tile_elements=lambda x, w, block: block * block,
     hints={"tail": "The last tile of columns of y is missing or wrong: range(0, n, block) has to reach n.",
-           "nan": "NaN is what y holds where nothing was written. Start each tile's sum at zero, which torch.empty does not; "
-                  "and let the loops cover ragged edges too, range(0, size, block).",
+           "nan": "NaN is what y holds where nothing was written. Start each tile's sum at zero, which torch.empty "
+                  "does not; and let the loops cover ragged edges too, range(0, size, block).",
            "some_rows": "The last tile of rows is missing or wrong: range(0, m, block) has to reach m.",
-           "whole_tensor": "Take slices of block by block first, then convert and multiply them; and write each tile into its "
-                           "slice of y, instead of joining tiles with torch.cat.",
+           "whole_tensor": "Take slices of block by block first, then convert and multiply them; and write each tile "
+                           "into its slice of y, instead of joining tiles with torch.cat.",
            "sixteen_bit": "Convert the tiles to fp32 before the product, and add up in fp32.",
-           "wrong": "y[i, j] is row i of x times row j of w: check which slices meet, that K is covered to its end, and that "
-                    "the tiles are fp32 before they are multiplied."},
+           "wrong": "y[i, j] is row i of x times row j of w: check which slices meet, that K is covered to its end, "
+                    "and that the tiles are fp32 before they are multiplied."},
 )
 
 # ---------------------------------------------------------------- 03.3 and 03.4 kernels
@@ -237,14 +239,16 @@ def _least(x, w):
     return {"x": m * k * ceil(n, SIDE) * x.itemsize, "w": n * k * ceil(m, SIDE) * w.itemsize, "returned 0": m * n * 4}
 
 
-IEEE = "The interpreter multiplies exactly and does not show it. For fp32 inputs, say tl.dot(..., input_precision='ieee')."
+IEEE = ("The interpreter multiplies exactly and does not show it. For fp32 inputs, say "
+        "tl.dot(..., input_precision='ieee').")
 
 MATRIX_HINTS = {
-    "unwritten": "The grid has to cover every tile of y: cdiv(M, BLOCK_M) times cdiv(N, BLOCK_N) programs, and each stores "
-                 "its whole tile.",
+    "unwritten": "The grid has to cover every tile of y: cdiv(M, BLOCK_M) times cdiv(N, BLOCK_N) programs, and each "
+                 "stores its whole tile.",
     "bytes": "The minimum here is what tiles of 32 x 32 ask for: each element that a program loads is used 32 times. "
              "Smaller tiles ask for more.",
-    "tile_too_wide": "No side of a tile is above 64 here: the grid has a program per tile, and each loops over K in blocks.",
+    "tile_too_wide": "No side of a tile is above 64 here: the grid has a program per tile, and each loops over K in "
+                     "blocks.",
     "tail": "Columns at the end are wrong: look at how the column offsets are formed and masked.",
     "some_rows": "Some rows are right and others wrong: look at the program's tile number and at x.stride(0).",
     "sixteen_bit": "Accumulate in fp32: tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32), and for fp32 inputs "
@@ -268,8 +272,8 @@ TILED = Task(
     ),
     suspects=(_last_part(32), ), minimum_bytes=_least, max_tile=WIDEST,
     hints={**MATRIX_HINTS,
-           "out_of_bounds": "Sizes are multiples of 32 here, so no tile of 32 hangs over an edge. Check the strides, the order "
-                            "of the grid's axes, and where the loop over K starts."},
+           "out_of_bounds": "Sizes are multiples of 32 here, so no tile of 32 hangs over an edge. Check the strides, "
+                            "the order of the grid's axes, and where the loop over K starts."},
 )
 
 
@@ -295,21 +299,23 @@ RAGGED = Task(
         Case("37 x 45 x 50 bf16, w transposed", _transposed(37, 45, 50, "bf16", "w"),
              hint="This w is a transposed view: neighbours in a row are w.stride(1) elements apart, not 1."),
         Case("45 x 37 x 50 fp32, both transposed", _transposed(45, 37, 50, "fp32", "xw"),
-             hint="These are transposed views: neighbours in a row are stride(1) elements apart, not 1. Use stride(1) too."),
+             hint="These are transposed views: neighbours in a row are stride(1) elements apart, not 1. Use stride(1) "
+                  "too."),
     ),
     suspects=(_without_tail(16, 32, 64),
               Suspect("blocks of K after the first are cut short", _start_twice,
-                      "`start` is taken off twice: a mask compares either k < K, with k = start + arange, or arange < K - "
-                      "start.")),
+                      "`start` is taken off twice: a mask compares either k < K, with k = start + arange, or arange < "
+                      "K - start.")),
     minimum_bytes=_least, max_tile=WIDEST,
     hints={**MATRIX_HINTS,
-           "out_of_bounds": "A tile that hangs over the edge needs a mask: rows < M, columns < N and k < K, in loads and store. "
-                            "Where all masks are there, check which stride goes with which index, stride(1) among them.",
-           "bytes": MATRIX_HINTS["bytes"] + " So do lanes past the edge that are wrapped (% M, % N) instead of masked: they "
-                                            "load rows again that other lanes have.",
+           "out_of_bounds": "A tile that hangs over the edge needs a mask: rows < M, columns < N and k < K, in loads "
+                            "and store. Where all masks are there, check which stride goes with which index, stride(1) "
+                            "among them.",
+           "bytes": MATRIX_HINTS["bytes"] + " So do lanes past the edge that are wrapped (% M, % N) instead of masked: "
+                                            "they load rows again that other lanes have.",
            "wrong": MATRIX_HINTS["wrong"] + " Views may be transposed: use stride(0) and stride(1) of both.",
-           "nan": "What lies beyond the edge of K or between padded rows got into the sum: mask k < K with other=0.0, and use "
-                  "the strides given."},
+           "nan": "What lies beyond the edge of K or between padded rows got into the sum: mask k < K with other=0.0, "
+                  "and use the strides given."},
 )
 
 # ---------------------------------------------------------------- 03.5 the order
@@ -324,17 +330,20 @@ def _order_of(shape, returned):
     tiles_m, tiles_n = shape[0] // TILE, shape[1] // TILE
     count = tiles_m * tiles_n
     if not isinstance(returned, np.ndarray) or returned.dtype != np.int32 or returned.shape != (count, ):
-        got = f"{returned.dtype} of shape {list(returned.shape)}" if isinstance(returned, np.ndarray) else type(returned).__name__
+        got = type(returned).__name__
+        if isinstance(returned, np.ndarray):
+            got = f"{returned.dtype} of shape {list(returned.shape)}"
         return f"order has to be an int32 tensor of shape [{count}], one number per program; got {got}", None
     numbers = [int(number) for number in returned]
     for program, number in enumerate(numbers):
         if not 0 <= number < count:
-            return (f"program {program} computes tile {number:,}, and there are {count} (0 to {count - 1}). Each program stores "
-                    "its tile at its own number; the last group may have fewer rows than the others"), None
+            return (f"program {program} computes tile {number:,}, and there are {count} (0 to {count - 1}). Each "
+                    "program stores its tile at its own number; the last group may have fewer rows than the "
+                    "others"), None
     if len(set(numbers)) < count:
         twice = next(number for number in numbers if numbers.count(number) > 1)
-        return (f"tile {twice} is computed {numbers.count(twice)} times and {count - len(set(numbers))} tiles never. The last "
-                "group may have fewer rows than the others: divide by its own height"), None
+        return (f"tile {twice} is computed {numbers.count(twice)} times and {count - len(set(numbers))} tiles never. "
+                "The last group may have fewer rows than the others: divide by its own height"), None
     return "", [divmod(number, tiles_n) for number in numbers]
 
 
@@ -343,16 +352,16 @@ def _computed(tiles, cols, stored_by):
     element stored]."""
     ends = {x: (first, last) for x, y, z, first, last in stored_by}
     if sorted(ends) != list(range(len(tiles))) or len(stored_by) != len(tiles):
-        return (f"{len(stored_by)} programs store to y; launch one for each of the {len(tiles)} tiles, in a grid of one "
-                "dimension")
+        return (f"{len(stored_by)} programs store to y; launch one for each of the {len(tiles)} tiles, in a grid of "
+                "one dimension")
     for program, (i, j) in enumerate(tiles):
         found = [(element // cols // TILE, element % cols // TILE) for element in ends[program]]
         if found != [(i, j)] * 2:
             across = cols // TILE
             number, said = found[0][0] * across + found[0][1], i * across + j
             what = f"tile {number}" if found[0] == found[1] else "more than one tile"
-            return (f"program {program} stores {what} of y, and order[{program}] says {said}. order[p] is the number of "
-                    "the tile that program p computes and stores")
+            return (f"program {program} stores {what} of y, and order[{program}] says {said}. order[p] is the number "
+                    "of the tile that program p computes and stores")
     return ""
 
 
@@ -377,14 +386,13 @@ def _grouped(arguments, returned):
 
     error = row_errors(y, right)
     if not (error <= allowed(right, "fp32")).all():
-        wrong = next(number for number, (i, j) in enumerate(row_major(len(y) // TILE, y.shape[1] // TILE))
-                     if not np.allclose(y[TILE * i:TILE * (i + 1), TILE * j:TILE * (j + 1)],
-                                        right[TILE * i:TILE * (i + 1), TILE * j:TILE * (j + 1)], rtol=1e-3, atol=1e-4)) \
-            if not np.allclose(y, right, rtol=1e-3, atol=1e-4) else None
-        if wrong is None:
+        off = np.argwhere(~np.isclose(y, right, rtol=1e-3, atol=1e-4))
+        if not len(off):
             return f"y is off by {error.max():.1e}. Multiply in fp32: tl.dot(..., input_precision='ieee')"
-        return (f"the order is a right one and y is not: tile {wrong} of y is wrong. Compute and store the tile whose number "
-                "you report")
+        across = right.shape[1] // TILE
+        wrong = min(i // TILE * across + j // TILE for i, j in off)
+        return (f"the order is a right one and y is not: tile {wrong} of y is wrong. Compute and store the tile whose "
+                "number you report")
     m, n = right.shape
     fault = _computed(tiles, n, arguments["_stored_by"].get("returned 0", [])) if "_stored_by" in arguments else ""
     if fault:
@@ -393,9 +401,10 @@ def _grouped(arguments, returned):
     if read > SHARE * plain:
         first = tiles[:IN_FLIGHT]
         rows, cols = len({i for i, _ in first}), len({j for _, j in first})
-        return (f"this order reads {read:,} bytes from DRAM in the cache model, {read / plain:.0%} of what row by row reads "
-                f"({plain:,}); at most {SHARE:.0%} is asked for. The first {IN_FLIGHT} programs need {rows} strip"
-                f"{'s' * (rows != 1)} of x and {cols} of w: {IN_FLIGHT} tiles in a block that is nearly square need the fewest")
+        return (f"this order reads {read:,} bytes from DRAM in the cache model, {read / plain:.0%} of what row by row "
+                f"reads ({plain:,}); at most {SHARE:.0%} is asked for. The first {IN_FLIGHT} programs need {rows} strip"
+                f"{'s' * (rows != 1)} of x and {cols} of w: {IN_FLIGHT} tiles in a block that is nearly square need "
+                "the fewest")
     return ""
 
 
@@ -408,10 +417,10 @@ ORDER = Task(
         Case("7 x 19 tiles, the last group lower", _inputs(7 * TILE, 19 * TILE, DEPTH)),
     ),
     hints={"tf32": IEEE,
-           "out_of_bounds": "A program works on a tile that does not exist: the last group may have fewer rows than the "
-                            "others, so divide by its own height, min(tiles_m - first, GROUP).",
-           "not_read": "Some tiles of y are computed by no program, so that a part of an input is never read: the last group "
-                       "may have fewer rows than the others."},
+           "out_of_bounds": "A program works on a tile that does not exist: the last group may have fewer rows than "
+                            "the others, so divide by its own height.",
+           "not_read": "Some tiles of y are computed by no program, so that a part of an input is never read: the last "
+                       "group may have fewer rows than the others."},
     success="at most two thirds of the bytes that row by row reads, in the cache model",
 )
 
@@ -472,16 +481,17 @@ def _chosen(arguments, returned):
         return f"{tile[0]} x {tile[1]}: both sides have to be one of {', '.join(map(str, SIDES))}"
     needs = shared_bytes(*tile, arguments["stages"], arguments["block_k"], arguments["itemsize"])
     if needs > arguments["shared"]:
-        return (f"{tile[0]} x {tile[1]} needs {needs:,} bytes of shared memory for {said}. Every stage holds a tile of x and a "
-                "tile of w, (block_m + block_n) * block_k elements")
+        return (f"{tile[0]} x {tile[1]} needs {needs:,} bytes of shared memory for {said}. Every stage holds a tile of "
+                "x and a tile of w, (block_m + block_n) * block_k elements")
     if tile[0] * tile[1] > SUMS * arguments["threads"]:
-        return (f"{tile[0]} x {tile[1]} has {tile[0] * tile[1] // arguments['threads']} sums per thread for {said}, and at most "
-                f"{SUMS} are allowed")
+        return (f"{tile[0]} x {tile[1]} has {tile[0] * tile[1] // arguments['threads']} sums per thread for {said}, "
+                f"and at most {SUMS} are allowed")
     allowed = _allowed(**arguments)
     best = max(allowed, key=lambda t: _intensity(*t))
     if _intensity(*best) > _intensity(*tile):
         return (f"{tile[0]} x {tile[1]} has {_intensity(*tile):.4g} multiply-adds per element read for {said}, and "
-                f"{best[0]} x {best[1]}, which fits too, has {_intensity(*best):.4g}. {_why_lower(arguments, tile, allowed)}")
+                f"{best[0]} x {best[1]}, which fits too, has {_intensity(*best):.4g}. "
+                f"{_why_lower(arguments, tile, allowed)}")
     return ""
 
 

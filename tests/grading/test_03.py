@@ -183,8 +183,10 @@ NO_LOOP = [("""    total = tl.zeros([BLOCK, BLOCK], dtype=tl.float32)
            ("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, DEPTH: tl.constexpr"),
            ("BLOCK=32", "BLOCK=32, DEPTH=triton.next_power_of_2(K)")]
 ONE_PROGRAM = [("grid = (triton.cdiv(M, 32), triton.cdiv(N, 32))",
-                "block = max(32, triton.next_power_of_2(max(M, N, K)))\n    grid = (1, 1)"), ("BLOCK=32", "BLOCK=block")]
-WRAPPED = [("x_ptr + row[:, None]", "x_ptr + (row % M)[:, None]"), ("w_ptr + col[None, :]", "w_ptr + (col % N)[None, :]"),
+                "block = max(32, triton.next_power_of_2(max(M, N, K)))\n    grid = (1, 1)"),
+               ("BLOCK=32", "BLOCK=block")]
+WRAPPED = [("x_ptr + row[:, None]", "x_ptr + (row % M)[:, None]"),
+           ("w_ptr + col[None, :]", "w_ptr + (col % N)[None, :]"),
            ("(row[:, None] < M) & (k[None, :] < K)", "k[None, :] < K"),
            ("(col[None, :] < N) & (k[:, None] < K)", "k[:, None] < K")]
 ANOTHER_ORDER = [("row = tile_m * 16", "number = tile_m * tiles_n + tile_n\n"
@@ -237,7 +239,8 @@ WRONG = {
     "only the last tile": ("03.2", [("total += x_tile", "total = x_tile")], "suspect",
         ["starts at zero before the loop"]),
     "sums in 16 bits, in torch": ("03.2", [("total = torch.zeros_like(y[rows, cols])",
-        "total = torch.zeros_like(y[rows, cols], dtype=torch.bfloat16)"), ("x_tile @ w_tile.T", "(x_tile @ w_tile.T).bfloat16()")],
+        "total = torch.zeros_like(y[rows, cols], dtype=torch.bfloat16)"),
+        ("x_tile @ w_tile.T", "(x_tile @ w_tile.T).bfloat16()")],
         None, ["fp32"]),
     "columns rounded down": ("03.2", [("range(0, N, block)", "range(0, N - block + 1, block)")], "nan",
         ["range(0, size, block)"]),
