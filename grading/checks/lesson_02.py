@@ -93,9 +93,11 @@ COUNT = Task(
                       lambda r, s, w: _resident(r, s, w, reserved=0), "Each program takes 1,024 bytes more than it asks for."),
         _held_suspect("the quarters were left out",
                       lambda r, s, w: min(65_536 // (-(-r * 32 // 256) * 256) // w, 233_472 // (s + 1024), 64 // w, 32),
-                      "A warp takes all its registers from one quarter: how many warps fit into a quarter, and so into four?"),
+                      "A warp takes all its registers from one quarter: how many warps fit into a quarter, and so "
+                      "into four?"),
         _held_suspect("the registers of a thread were taken for those of a warp",
-                      lambda r, s, w: min(4 * (16_384 // (-(-r // 256) * 256)) // w, 233_472 // (s + 1024), 64 // w, 32),
+                      lambda r, s, w: min(4 * (16_384 // (-(-r // 256) * 256)) // w, 233_472 // (s + 1024),
+                                          64 // w, 32),
                       "A warp has 32 threads: it takes 32 times `registers`, rounded up."),
         _held_suspect("a warp's registers were not rounded up, or not taken from its quarter",
                       lambda r, s, w: min(65_536 // (r * 32 * w), 233_472 // (s + 1024), 64 // w, 32),
@@ -189,12 +191,12 @@ TRANSPOSE = Task(
     hints={
         "sectors": "Let a program move a tile of two dimensions, at least 16 elements each way: then both its rows in x and its "
                    "rows in the result fill whole sectors.",
-        "out_of_bounds": "Mask rows and columns, both, in loads and stores. Where the masks are right, look at the row lengths: a row "
-                         "of x has x.stride(0) elements, a row of the result has `rows`.",
+        "out_of_bounds": "Mask rows and columns, both, in loads and stores. Where the masks are right, look at the row "
+                         "lengths: a row of x has x.stride(0) elements, a row of the result has `rows`.",
         "unwritten": "Programs have to cover both dimensions: a grid of cdiv(rows, R) by cdiv(cols, C).",
         "shape": "Allocate [cols, rows].",
-        "strides": "A view such as out.T, or torch.empty_like(x.T), keeps the order of x in memory: allocate [cols, rows], and let the "
-                   "kernel write the transposed order.", "dtype": "Allocate the result in the dtype of x.",
+        "strides": "A view such as out.T, or torch.empty_like(x.T), keeps the order of x in memory: allocate "
+                   "[cols, rows], and let the kernel write the transposed order.", "dtype": "Allocate the result in the dtype of x.",
         "bytes": "Each element is loaded once and stored once.",
         "torch_work": "x.T.contiguous() is the whole work done by torch; let the kernel do it.",
         "wrong": "out[c, r] = x[r, c]: the address in x is r * row_stride + c, the one in out c * rows + r.",
@@ -249,8 +251,8 @@ ROWS = Task(
         Case("4 x 300 fp32, padded rows", _rows(4, 300, mean=2.0, row_stride=320)),
         Case("2 x 2049 fp32", _rows(2, 2049, mean=-5.0)),
         Case("3 x 1100 fp32, around -1e30", _rows(3, 1100, mean=-1e30, spread=1e28),
-             hint="The lanes behind the row's end, or the running maximum's start, are a finite number larger than these elements: "
-                  "only float('-inf') is below every number."),
+             hint="The lanes behind the row's end, or the running maximum's start, are a finite number larger than these "
+                  "elements: only float('-inf') is below every number."),
     ),
     suspects=(
         Suspect("0 took part in the maximum: lanes behind the row's end, or the value that it starts from",
