@@ -257,6 +257,71 @@ def test_bf16_reduces_and_scans_with_a_function_of_ones_own():
 
 
 @triton.jit
+def add(a, b):
+    return a + b
+
+
+@triton.jit
+def last(a, b):
+    return b
+
+
+@triton.jit
+def larger(a, i, b, j):
+    if a > b:
+        return a, i
+    else:
+        return b, j
+
+
+@triton.jit
+def merged(mean_a, squares_a, count_a, mean_b, squares_b, count_b):
+    count = count_a + count_b
+    apart = mean_b - mean_a
+    return (mean_a + apart * count_b / count, squares_a + squares_b + apart * apart * count_a * count_b / count, count)
+
+
+@triton.jit
+def own_reduce_kernel(x_ptr, out_ptr, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row, col = tl.arange(0, ROWS), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row[:, None] * cols + col[None, :])
+    mean, squares, count = tl.reduce((x, tl.zeros_like(x), tl.zeros_like(x) + 1), 1, merged)
+    whole = tl.reduce(tl.reduce(x, 1, add), 0, add)
+    tl.store(out_ptr + row, tl.reduce(x, 1, add))
+    tl.store(out_ptr + ROWS + row, tl.reduce(x, 1, last))
+    tl.store(out_ptr + 2 * ROWS + row, squares / count)
+    tl.store(out_ptr + 3 * ROWS + row[:, None], tl.reduce(x, 1, add, keep_dims=True))
+    tl.store(out_ptr + 4 * ROWS, whole)
+
+
+def test_a_reduction_with_a_function_of_ones_own_rounds_like_a_tree_and_keeps_the_order():
+    x = torch.rand(4, 8192, generator=torch.Generator().manual_seed(6))
+    out = torch.empty(17)
+    own_reduce_kernel[(1, )](x, out, 8192, 4, 8192)
+    exact = x.double().sum(1)
+    for sums in (out[:4], out[12:16]):
+        assert ((sums - exact) / exact).abs().max() < 3e-7, "one element after the other gives 1e-5"
+    assert torch.equal(out[4:8], x[:, -1])
+    torch.testing.assert_close(out[8:12].double(), x.double().var(1, correction=0), rtol=1e-5, atol=0)
+    torch.testing.assert_close(out[16].double(), exact.sum(), rtol=1e-6, atol=0)
+
+
+@triton.jit
+def largest_kernel(x_ptr, value_ptr, index_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    value, index = tl.reduce((tl.load(x_ptr + i), i), 0, larger)
+    tl.store(value_ptr, value)
+    tl.store(index_ptr, index)
+
+
+def test_a_function_with_an_if_goes_by_elements():
+    x = torch.randn(32, generator=torch.Generator().manual_seed(7))
+    value, index = torch.empty(1), torch.empty(1, dtype=torch.int32)
+    largest_kernel[(1, )](x, value, index, 32)
+    assert value == x.max() and index == x.argmax()
+
+
+@triton.jit
 def atomic_kernel(x_ptr, total_ptr, old_ptr, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     x = tl.load(x_ptr + i, mask=i < n, other=0.0)
