@@ -28,6 +28,7 @@ from grading.intake import Handed, Unreadable, exercise_of, parse
 from grading.submission import ROOT, SUBMISSION_SECONDS, Missing, graded, has_gpu, isolation, pristine, ungraded
 
 CELL_SECONDS = 120.0
+WIDTH = 80  # columns, of a terminal that does not say
 PARENT_DEATH_SIGNAL = 1  # of prctl
 PLACES = "grade-class-"  # folders for temporary files; each holds a file that its owner has locked
 YOUNG = 60  # seconds within which such a folder may not be locked yet
@@ -275,6 +276,14 @@ def many(handed: list, folder: Path, limits: Limits, jobs: int, again: bool = Fa
     return outcome
 
 
+def _columns() -> int:
+    """The terminal's width. On one that calls itself 0 wide and high tqdm would show nothing."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or WIDTH
+    except (OSError, ValueError, AttributeError):
+        return WIDTH
+
+
 class Progress:
     """How far a run is: on a terminal a bar, elsewhere (a log, a queue's output) a line for each submission."""
 
@@ -282,7 +291,8 @@ class Progress:
         from tqdm import tqdm
 
         self.total, self.done = total, 0
-        self.bar = tqdm(total=total, desc="grading", unit="submission", disable=None if total else True, leave=False)
+        self.bar = tqdm(total=total, desc="grading", unit="submission", disable=None if total else True, leave=False,
+                        ncols=_columns(), nrows=24)
         if total and self.bar.disable:
             self.line(f"grading {total} submission{'s' * (total != 1)}, {jobs} at a time")
 

@@ -231,6 +231,19 @@ def test_folders_of_runs_that_were_killed_are_swept(tmp_path, monkeypatch):
     running.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals of POSIX")
+def test_a_terminal_without_a_size_shows_how_far_a_run_is():
+    """As under `script`, in some containers and CI: 0 columns and 0 rows."""
+    ours, theirs = os.openpty()
+    code = ("from grading.batch import Progress\nwith Progress(4, 1) as progress:\n    progress.one_more({'learner': 'ann', "
+            "'status': 'graded', 'points': 1, 'max_points': 2, 'pending_points': 0})\n    progress.refresh()")
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=theirs, check=True)
+    os.close(theirs)
+    said = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert "0/4" in said and "1/4" in said and "ann: 1 of 2" in said
+
+
 def test_a_seed_repeats_a_grading(handed, tmp_path):
     first, _ = batch.one(handed, tmp_path / "a", batch.Limits(seed=5))
     assert first["seed"] == "5"
