@@ -30,7 +30,7 @@ def prepare(task: Task, seed: int, folder: Path) -> None:
                 arguments.append(_plain(argument, value))
         cases.append({"id": name, "function": case.function or task.functions[0], "arguments": arguments})
     spec = {"task": task.id, "kernel": task.kernel, "watch_operations": task.tile_elements is not None, "cases": cases,
-            "ieee": task.ieee, "speed": _speed(task, seed)}
+            "ieee": task.ieee, "max_tile": task.max_tile, "speed": _speed(task, seed)}
     (home / "task.json").write_text(json.dumps(spec), encoding="utf-8")
 
 

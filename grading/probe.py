@@ -42,7 +42,7 @@ def run(task_id: str, namespace: dict, folder: Path | str = ".", expendable: boo
     result = {"environment": environment(), "finished": False, "cases": [], "speed": None}
     errors, stubs, asked = 0, set(), {case["function"] for case in spec["cases"]}
     if not expendable and spec["kernel"]:
-        spec["compiling"] = Compiling(spec["ieee"])  # while grading, replay.py does it
+        spec["compiling"] = Compiling(spec["ieee"], spec["max_tile"])  # while grading, replay.py does it
     for case in spec["cases"]:
         record = _case(case, spec, namespace, folder / "tasks" / task_id, out)
         result["cases"].append(record)
@@ -220,12 +220,9 @@ def _metered(function, arguments: dict, module: str, out: Path, case: dict, comp
         trace.launch(launch)
         if compiling is not None:
             compiling.launch(launch)
-        constants = {p.name: getattr(launch.args.get(p.name), "value", launch.args.get(p.name))
-                     for p in launch.kernel.params if p.is_constexpr}
-        constants = {name: value for name, value in constants.items() if type(value) in (bool, int, float, str)}
         if len(launches) < MAX_RECORDS or launch.name not in {told["kernel"] for told in launches}:
             launches.append({"kernel": launch.name, "own": launch.kernel.fn.__module__ == module,
-                             "grid": list(launch.grid), "constants": constants, "python": _python(launch.kernel)})
+                             "grid": list(launch.grid), "constants": _constants(launch), "python": _python(launch.kernel)})
         for name, value in launch.args.items():
             value = getattr(value, "base", value)
             if isinstance(value, torch.Tensor):
@@ -276,38 +273,55 @@ def _python(kernel) -> list:
     return sorted(found)
 
 
-class Compiling:
-    """Compiles the first launch of each kernel for real GPUs, which needs none.
+def _constants(launch) -> dict:
+    """{name: value} of a launch's constexprs that are plain."""
+    values = {p.name: getattr(launch.args.get(p.name), "value", launch.args.get(p.name))
+              for p in launch.kernel.params if p.is_constexpr}
+    return {name: value for name, value in values.items() if type(value) in (bool, int, float, str)}
 
-    ieee: also its first launch on nothing but fp32, which must not multiply in TF32: the interpreter never does.
+
+class Compiling:
+    """Compiles the first launch of each kernel on tensors of each dtype for a real GPU, which needs none; the first of
+    all for every one of ARCHITECTURES.
+
+    ieee: on nothing but fp32, it must not multiply in TF32; the interpreter never does. max_tile: a tile that is wider
+    fails the task, and would be compiled for minutes.
     """
 
     ARCHITECTURES = (80, 90)
 
-    def __init__(self, ieee: bool = False):
-        self.ieee, self.waiting, self.known, self.failed = ieee, [], set(), []
+    def __init__(self, ieee: bool = False, max_tile: int | None = None):
+        self.ieee, self.max_tile = ieee, max_tile
+        self.waiting, self.known, self.failed = [], set(), []
 
     def launch(self, launch) -> None:
-        key = (launch.kernel.fn, self._all_fp32(launch))
-        if key not in self.known:
+        key = (launch.kernel.fn, self._dtypes(launch))
+        if key not in self.known and not self._too_wide(launch):
+            archs = self.ARCHITECTURES if launch.kernel.fn not in {fn for fn, _ in self.known} else self.ARCHITECTURES[:1]
             self.known.add(key)
-            self.waiting.append(launch)
+            self.waiting.append((launch, archs))
 
-    def _all_fp32(self, launch) -> bool:
+    def _dtypes(self, launch) -> tuple:
         tensors = [getattr(value, "base", value) for value in launch.args.values()]
-        return self.ieee and all(t.dtype == torch.float32 for t in tensors
-                                 if isinstance(t, torch.Tensor) and t.is_floating_point())
+        return tuple(t.dtype for t in tensors if isinstance(t, torch.Tensor))
+
+    def _too_wide(self, launch) -> bool:
+        return self.max_tile is not None and any(value > self.max_tile and value & (value - 1) == 0
+                                                 for value in _constants(launch).values() if type(value) is int)
+
+    def _in_tf32(self, launch, ptx: str) -> bool:
+        floats = {dtype for dtype in self._dtypes(launch) if dtype.is_floating_point}
+        return self.ieee and floats == {torch.float32} and ".tf32" in ptx
 
     def errors(self) -> list:
         """What did not compile so far: kernel, architecture, text; or, compiled, rounds to TF32."""
         from instruments.compiled import compile_launch
 
         waiting, self.waiting = self.waiting, []
-        for launch in waiting:
-            for arch in self.ARCHITECTURES:
+        for launch, archs in waiting:
+            for arch in archs:
                 try:
-                    ptx = compile_launch(launch, arch).ptx
-                    if self._all_fp32(launch) and ".tf32" in ptx:
+                    if self._in_tf32(launch, compile_launch(launch, arch).ptx):
                         self.failed.append({"kernel": launch.name, "arch": arch, "text": "", "tf32": True})
                         break
                 except Exception as error:

@@ -291,7 +291,7 @@ def play(task_id: str, folder: Path) -> None:
         source = (claims / "kernels.py").read_text(encoding="utf-8")
         plain(source)
         kernels = _module(claims / "kernels.py")
-        compiling = probe.Compiling(spec["ieee"])
+        compiling = probe.Compiling(spec["ieee"], spec["max_tile"])
         for case in spec["cases"]:
             player = _player(case, case["id"], probe._arguments(case, folder / "tasks" / task_id), claims, kernels)
             result["cases"].append(probe._case(case, {**spec, "again": compiling}, {

@@ -99,7 +99,10 @@ COUNT = Task(
                       lambda r, s, w: min(4 * (16_384 // (-(-r // 256) * 256)) // w, 233_472 // (s + 1024),
                                           64 // w, 32),
                       "A warp has 32 threads: it takes 32 times `registers`, rounded up."),
-        _held_suspect("a warp's registers were not rounded up, or not taken from its quarter",
+        _held_suspect("a warp's registers were not rounded up",
+                      lambda r, s, w: min(4 * (16_384 // (r * 32)) // w, 233_472 // (s + 1024), 64 // w, 32),
+                      "A warp gets registers in multiples of 256: round up what it asks for."),
+        _held_suspect("two things are missing: a warp's registers are rounded up, and come from one quarter of the SM",
                       lambda r, s, w: min(65_536 // (r * 32 * w), 233_472 // (s + 1024), 64 // w, 32),
                       "A warp gets registers in multiples of 256, from the 16,384 of its quarter of the SM."),
         _held_suspect("warps were returned", lambda r, s, w: _resident(r, s, w) * w, "Return programs, not warps."),
@@ -279,12 +282,15 @@ ROWS = Task(
         "tile_too_wide": "Go through the row in tiles of at most 2,048 columns, with tl.range(0, cols, BLOCK).",
         "nan": "A masked lane holds `other`: minus infinity minus itself, or infinity in a sum, gives NaN. Give the sum 0 and the maximum "
                "minus infinity; rows are x.stride(0) apart.",
-        "overflow": "Convert to fp32 right after the load: sums leave fp16's range.",
+        "overflow": "Convert to fp32 right after the load, for sums leave fp16's range, and keep the running sum in "
+                    "fp32 (tl.zeros(..., dtype=tl.float32)).",
+        "sixteen_bit": "Convert to fp32 right after the load, and keep the running sum in fp32 "
+                       "(tl.zeros(..., dtype=tl.float32)).",
         "bytes": "Load each tile once and use it for both results.", "dtype": "Both results are fp32.",
         "wrong": "Add up per lane in fp32 over the tiles, then tl.sum once; the same with tl.maximum and tl.max.",
     },
     speed=Speed(points=1, share=0.6, bytes=16384 * 8192 * 2, shape="16384 x 8192 bf16",
-                make=lambda: {"x": RandomTensor((16384, 8192), "bf16")}),
+                make=lambda: {"x": RandomTensor((16384, 8192), "bf16", mean=1.0)}),  # sums do not cancel
 )
 
 # ---------------------------------------------------------------- 02.5 four kernels, four stray reads

@@ -176,6 +176,13 @@ def _chain_inputs(rows, cols, dtype, std=1.0, limit=4.0, row_stride=None):
     return make
 
 
+def _one_column(rng):
+    """One element is a row: scale * x and shift must not cancel, or fp32's own rounding is all that is left of it."""
+    x = rng.uniform(1, 2, (5, 1)) * [[1], [-1], [1], [-1], [1]]
+    return {"x": tensor(x, "fp32"), "scale": tensor(rng.uniform(0.5, 1.5, 1), "fp32"),
+            "shift": tensor(rng.uniform(-0.25, 0.25, 1), "fp32"), "limit": 1e6, "_dtype": "fp32"}
+
+
 def _cancelling(rng):
     """scale * x and shift nearly cancel: a product rounded to bf16 loses what is left."""
     scale = rng.normal(1, 0.3, 640)
@@ -212,7 +219,7 @@ CHAIN = Task(
     cases=(
         Case("4 x 256 fp32", _chain_inputs(4, 256, "fp32")),
         Case("3 x 1000 bf16, ragged", _chain_inputs(3, 1000, "bf16")),
-        Case("5 x 1 fp32, one column", _chain_inputs(5, 1, "fp32", limit=1e6)),
+        Case("5 x 1 fp32, one column", _one_column),
         Case("2 x 1025 fp16, one more than a power of two", _chain_inputs(2, 1025, "fp16")),
         Case("3 x 777 fp16, rows 1,000 elements apart", _chain_inputs(3, 777, "fp16", row_stride=1000),
              hint="This x has padded rows: the next row starts x.stride(0) elements on; y has its own stride, cols."),
@@ -334,7 +341,8 @@ BIAS_GELU = Task(
         Suspect("the bias was added after GELU", _gelu_mistake(lambda x, bias, _: _gelu(x) + bias),
                 "Add the bias first: GELU takes x + bias."),
         Suspect("the bias was indexed by the row", _gelu_mistake(_row_bias),
-                "There is one bias per column: load `bias_ptr + columns` and broadcast it over the rows with [None, :]."),
+                "There is one bias per column: load it at the numbers of the tile's columns, with a mask that keeps "
+                "them below cols and other=0.0, and add it to every row of the tile with [None, :]."),
         Suspect("the constant sqrt(2/pi) was left out", _gelu_mistake(lambda x, bias, _: _gelu(x + bias, root=1.0)),
                 "u = sqrt(2/pi) (z + 0.044715 z^3), with sqrt(2/pi) = 0.7978845608."),
         Suspect("the cubic term was left out", _gelu_mistake(lambda x, bias, _: _gelu(x + bias, cubic=0.0)),
@@ -364,8 +372,9 @@ BIAS_GELU = Task(
         "wrong": "Where the error is small, x + bias or what follows was rounded to 16 bits: keep it in fp32 until the store. "
                  "Where it is large, compare with the formula step by step.",
         "bytes": f"Load the bias once for a tile of {TILE_ROWS} rows or more, [None, :], not once for every row.",
-        "out_of_bounds": "The last tile reaches past the last row and the last column: mask with "
-                         "`(rows_here[:, None] < rows) & (columns[None, :] < cols)`, and the bias with `columns < cols`.",
+        "out_of_bounds": "The last tile reaches past the last row and the last column: x and y need a mask of two "
+                         "parts, row numbers [:, None] below rows & column numbers [None, :] below cols. The load of the bias "
+                         "needs one too: column numbers below cols.",
         "dtype": "y has the dtype of x.",
         "nan": "For |z| beyond about 10 an exponential overflows. tanh written as (e - 1) / (e + 1) then becomes inf / inf; "
                "z / (1 + exp(-2u)), or z * tl.sigmoid(2u), does not. Or memory was read that nothing wrote.",

@@ -269,6 +269,9 @@ WRONG = {
     "sum in the dtype of x": ("02.4", [("other=0.0).to(tl.float32)", "other=0.0)"),
         ("[BLOCK], dtype=tl.float32)\n    largest", "[BLOCK], dtype=x_ptr.dtype.element_ty)\n    largest")],
         ("overflow", "sixteen_bit", "row_scale", "suspect"), ["fp32"]),
+    "running sum that begins in the dtype of x": (
+        "02.4", [("[BLOCK], dtype=tl.float32)\n    largest", "[BLOCK], dtype=x_ptr.dtype.element_ty)\n    largest")],
+        "compile", ["total"]),
     "only the last tile": ("02.4", [("total += x", "total = x")], "suspect", ["from tile to tile"]),
     "only the first tile": ("02.4", [("tl.range(0, cols, BLOCK)", "tl.range(0, tl.minimum(cols, BLOCK), BLOCK)")],
         "suspect", ["Loop over all tiles"]),
