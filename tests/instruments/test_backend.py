@@ -170,14 +170,11 @@ except ImportError as error:
 
 
 WITHOUT_TRITON = """
-import importlib, pkgutil, sys
+import importlib, pkgutil
+from importlib.machinery import PathFinder
 
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] == "triton":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Blocker())
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *more: None if name.partition(".")[0] == "triton" else find(name, *more)
 import torch
 import kernels
 from instruments import backend
