@@ -45,8 +45,8 @@ ADVICE = {
            "rows, from 0/0 or from inf - inf: "
            "use the row's stride, mask the loads with a neutral `other=`, and write every element.",
     "divisor": "Divide by the number of columns of the row, `cols`, not by the width of the tile.",
-    "sixteen_bit": "Something was rounded to 16 bits on the way: convert to fp32 right after the load, before any "
-                   "arithmetic, and keep every accumulator in fp32.",
+    "sixteen_bit": "A statistic of the row was rounded to 16 bits on the way: convert to fp32 right after the load, "
+                   "and keep every sum, every accumulator and what is computed from them in fp32.",
     "rounded_output": "The result passed through 16 bits before it was stored. Keep it in fp32 up to the store.",
     "row_scale": "All of a row is off by the same factor: look at what is one number for the row, or for all (a sum, a "
                  "divisor, a constant), before the elementwise part.",
@@ -78,6 +78,8 @@ FP16_MOST = 65504
 
 INDEX = "look at the index (strides, start, order of the grid's axes)"
 
+FAR = f". That is too far outside for a missing mask alone: {INDEX}"
+
 FEW = 8  # columns below which any row looks like a multiple of the right one
 
 
@@ -99,6 +101,9 @@ class Finding:
         """The fault and what to do, as one paragraph."""
         advice = self.advice or task.hints.get(self.kind) or ADVICE.get(self.kind, "")
         at = f"Case \"{self.case}\": " if self.case else ""
+        functions = {case.function or task.functions[0] for case in task.cases if case.name == self.case}
+        if len(task.functions) > 1 and len(functions) == 1:
+            at = f"In `{functions.pop()}`: {at}"
         return f"{at}{self.text.rstrip('.')}. {advice}".strip()
 
 
@@ -213,13 +218,14 @@ def most_telling(task: Task, found: list) -> Finding:
     # a mistaken formula shows in every case that it spoils; one match among many other failures is a coincidence
     suspects = [f.text for _, f in kept if f.kind == "suspect"]
     others = [f for _, f in kept if f.kind in ("divisor", "sixteen_bit", "rounded_output", "row_scale", "wrong")
-              and f.place and not f.place.get("zero")]
+              and "output" in f.place and not f.place.get("zero")]
     kept = [(i, f) for i, f in kept if f.kind != "suspect" or 2 * suspects.count(f.text) > len(others)]
     index, finding = min(kept, key=lambda pair: (pair[1].rank, pair[0]))
     case = task.cases[index]
     if case.hint and {i for i, _ in found} == {index} and finding.kind not in (
             "suspect", "bytes", "no_kernel", "exception", "compile", "count", "type", "dtype", "shape"):
         finding.advice = case.hint
+        finding.text = finding.text.replace(FAR, "")
     return finding
 
 
@@ -292,7 +298,7 @@ def _metered(task: Task, arguments: dict, record: dict):
         yield Finding("foreign_kernel", f"the kernel {foreign} comes from outside your answer")
     strays = [access for t in tensors for access in t["out_of_bounds"]]
     if strays:
-        more = f", and {len(strays) - 1} more such accesses" if len(strays) > 1 else ""
+        more = f", and {len(strays) - 1} more such access{'es' * (len(strays) > 2)}" if len(strays) > 1 else ""
         t = next(t for t in tensors if t["out_of_bounds"])
         text, advice = _stray(task, arguments, t, launches)
         yield Finding("out_of_bounds", _outside(strays[0]) + more + text, advice, place={"index": strays[0]["index"]})
@@ -326,7 +332,8 @@ def _stray(task: Task, arguments: dict, t: dict, launches: list) -> tuple[str, s
         size = arguments[t["role"]].storage.size
     far = size + tile + (shape[-1] if shape else 1)
     if any(not 0 <= a["index"] < far for a in t["out_of_bounds"]):
-        return f". That is too far outside for a missing mask alone: {INDEX}", ""
+        known = "mask" not in task.hints.get("out_of_bounds", "mask").lower()  # the task itself names another cause
+        return "" if known else FAR, ""
     if inner and len(shape) > 1:
         return f". That program is not at the end of the grid: {INDEX}", ""
     return "", ""
@@ -476,6 +483,7 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
         return
     suspect = _suspect(task, function, arguments, pairs, {e.name for _, e in wrong})
     if suspect:
+        suspect.place = _scalars(function, arguments, pairs)
         yield suspect
         return
     wrong.sort(key=lambda pair: not isinstance(pair[1].values, np.ndarray) or pair[1].values.ndim < 2)
@@ -483,13 +491,24 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
     if not isinstance(e.values, np.ndarray):
         call = ", ".join(f"{name}={value}" for name, value in arguments.items() if isinstance(value, (int, float, str)))
         named = f" as {e.name}" if len(pairs) > 1 else ""
-        yield Finding("wrong", f"{function}({call}) gives {got.values!r}{named}, expected {e.values!r}")
+        yield Finding("wrong", f"{function}({call}) gives {got.values!r}{named}, expected {e.values!r}",
+                      place=_scalars(function, arguments, pairs))
         return
     widths = _widths(arguments, constants)
     yield _shape_of_failure(got, e, arguments, widths)
     # what the first result hides (a row scaled by 0 is no longer a scale), another may tell
     for got, e in wrong[1:]:
         yield _shape_of_failure(got, e, arguments, widths)
+
+
+def _scalars(function: str, arguments: dict, pairs: list) -> dict:
+    """A call of plain values, what it gave and what is right, for the page; {} where tensors take part."""
+    values = [*arguments.values(), *(v for got, e in pairs for v in (got.values, e.values))]
+    if not all(isinstance(value, (int, float, str)) for value in values):
+        return {}
+    inputs = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    return {"call": f"{function}({inputs})", "yours": {e.name: got.values for got, e in pairs},
+            "right": {e.name: e.values for _, e in pairs}}
 
 
 def _widths(arguments: dict, constants: dict) -> set:

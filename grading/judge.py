@@ -120,16 +120,12 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
         at = f"after {len(cases)} of {len(task.cases)} cases" if cases else "before its first case ended"
         finding = Finding("stopped", f"the task stopped {at}: {stopped or 'its process ended'}",
                           "Look for a loop without end, or for a call that ends the process.")
-        return simple(task, "failed", finding.hint(task), finding.kind)
+        return simple(task, "failed", f"{finding.hint(task)} {_count(task, len(cases))}", finding.kind)
     if findings:
         finding = diagnose.most_telling(task, findings)
         verdict = simple(task, "failed", finding.hint(task), finding.kind)
         verdict.place = finding.place
-        if len(cases) > len(wrong):
-            right = len(cases) - len(wrong)
-            verb = "is" if right == 1 else "are"
-            verdict.hint += f" {right} of {len(task.cases)} cases {verb} right; all have to be."
-        verdict.hint = f"{verdict.hint} {left}".rstrip()
+        verdict.hint = " ".join(filter(None, (verdict.hint, left, _count(task, len(cases) - len(wrong)))))
         return verdict
     verdict = Verdict(task.id, task.title, "passed", task.points, 0, task.max_points)
     verdict.proved = _proved(task, seed, cases, compiled)
@@ -140,6 +136,11 @@ def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: st
     if task.kernel and not compiled:
         verdict.unproved.append("what only a compiled kernel shows (races, the GPU's own rounding)")
     return verdict
+
+
+def _count(task: Task, right: int) -> str:
+    """How many of a task's cases are right."""
+    return f"{right} of {len(task.cases)} cases {'is' if right == 1 else 'are'} right; all have to be."
 
 
 def _function(task: Task, index: int) -> str:

@@ -16,6 +16,10 @@ th { border-bottom: 2px solid #ccc } td { border-bottom: 1px solid #eee } .numbe
 .hint { background: #fff4e5; padding: .4rem .8rem } .quiet { color: #555 } ul { margin: .3rem 0 }
 .place { width: auto } figure { margin: .6rem 0 } figcaption { color: #555 }
 """
+REPAIR = ("Repair the answer cell, run its check cell, and hand in again. A task counts as a whole. Inputs here differ "
+          "from those of `check`.")
+MODES = {"interpreted": "graded without a GPU: kernels ran in Triton's interpreter",
+         "unavailable": "graded without Triton: no kernel ran"}
 CELL = 10  # pixels of one field of a picture
 NAMES = 5  # learners that are named for one failure
 ISOLATION = {"process": "a process of its own, with your rights (level process, the weakest)",
@@ -40,7 +44,9 @@ def slugs(records: list) -> dict:
 
 def learner_page(learner: str, records: list) -> str:
     """All that one learner handed in."""
-    return _document(f"Grades of {learner}", f"<h1>Grades of {_e(learner)}</h1>" + "".join(map(_submission, records))
+    failed = any(task["status"] == "failed" for record in records for task in record["tasks"])
+    return _document(f"Grades of {learner}", f"<h1>Grades of {_e(learner)}</h1>"
+                     + (f"<p>{_code(REPAIR)}</p>" if failed else "") + "".join(map(_submission, records))
                      + _legend(records))
 
 
@@ -69,6 +75,11 @@ def _document(title: str, body: str) -> str:
 
 def _e(text) -> str:
     return html.escape(str(text))
+
+
+def _code(text) -> str:
+    """Text with what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", _e(text))
 
 
 def _legend(records: list) -> str:
@@ -129,7 +140,7 @@ def _tasks(records: list) -> str:
         for task, learner in tasks:
             if task["status"] == "failed":
                 failures[fault(task["hint"])].append(learner)
-        usual = "<br>".join(f"{_e(what)} ({_e(_listed(who))})" for what, who in
+        usual = "<br>".join(f"{_code(what)} ({_e(_listed(who))})" for what, who in
                             sorted(failures.items(), key=lambda item: -len(item[1]))[:3])
         rows += (f"<tr><td>{_e(name)} {_e(title)}<td class=number>{states['passed'] + states['pending']}"
                  f"<td class=number>{states['failed']}<td class=number>{states['not_attempted']}<td>{usual}")
@@ -139,7 +150,9 @@ def _tasks(records: list) -> str:
 
 def fault(hint: str) -> str:
     """The sentence of a hint that says what is wrong, without its case and its numbers: equal for equal faults."""
-    sentence = re.split(r"\.\s+(?=[A-Z`])", re.sub(r'^Case "[^"]*": ', "", hint))[0].rstrip(".")
+    told = re.sub(r'^(In `\w+`: )?Case "[^"]*": ', lambda found: found[1] or "", hint)
+    told = re.sub(r" \d+ of \d+ cases (is|are) right; all have to be\.", "", told)
+    sentence = re.split(r"\.\s+(?=[A-Z`])", told)[0].rstrip(".")
     sentence = re.sub(r"(?<![\w.])-?\d+(?:[.,]\d+)*(?![\w-])", "…", sentence)
     return re.sub(r" \([^()]*…[^()]*\)", "", sentence) or "no hint"
 
@@ -180,8 +193,11 @@ def _alike(records: list) -> str:
 
 def _submission(record: dict) -> str:
     place = record["environment"]
-    where = (f"{place['mode']} on {place['device']}, torch {place['torch']}, triton {place['triton']}; "
-             if {"mode", "device", "torch", "triton"} <= set(place) else "")
+    where = versions = ""
+    if {"mode", "device", "torch", "triton"} <= set(place):
+        where = f"{MODES.get(place['mode']) or 'graded on ' + str(place['device'])}; "
+        versions = f"{place['mode']} on {place['device']}, torch {place['torch']}, triton {place['triton']}"
+    shared = _shared(record["tasks"])
     notes = "".join(f"<li>{_e(note)}" for note in record["notes"])
     if is_graded(record):
         mark = standing(record, " points")
@@ -189,23 +205,42 @@ def _submission(record: dict) -> str:
         mark = "Not graded, which is not a zero"
     return (f"<h2>{_e(record['exercise'] or record['path'])}</h2><p>{mark}. <span class=quiet>{_e(record['path'])}</span></p>"
             + (f"<ul>{notes}</ul>" if notes else "")
-            + f"<p class=quiet>{_e(where)}{record['seconds']} s</p>"
-            + "".join(map(_task, record["tasks"])))
+            + f"<p class=quiet title='{_e(versions)}'>{_e(where)}{record['seconds']} s</p>"
+            + "".join(_task(task, shared) for task in record["tasks"])
+            + "".join(f"<p class=quiet>{_e(', '.join(names))}: {_code(line)}.</p>" for line, names in shared.items()))
 
 
-def _task(task: dict) -> str:
+def _lines(task: dict) -> list:
+    """What is proved about a task, and what is not."""
+    return [f"proved: {s}" for s in task["proved"]] + [f"not proved here: {s}" for s in task["unproved"]]
+
+
+def _shared(tasks: list) -> dict:
+    """{line: the tasks under which it would stand}, of lines about kernels that several tasks have: told once."""
+    found = defaultdict(list)
+    for task in tasks:
+        for line in _lines(task):
+            found[line].append(task["id"])
+    return {line: names for line, names in found.items() if len(names) > 1 and "kernel" in line}
+
+
+def _task(task: dict, shared: dict) -> str:
     points = f"{task['points']} of {task['max_points']} points"
     if task["pending_points"]:
         points += f" ({waiting(task)})"
-    lines = "".join(f"<li>proved: {_e(s)}" for s in task["proved"])
-    lines += "".join(f"<li>not proved here: {_e(s)}" for s in task["unproved"])
+    lines = "".join(f"<li>{_code(line)}" for line in _lines(task) if line not in shared)
     return (f"<div class='task {task['status']}'><h3>{_e(task['id'])} {_e(task['title'])}: {WORDS[task['status']]}, {points}"
-            f"</h3>" + (f"<p class=hint>{_e(task['hint'])}</p>" if task["hint"] else "") + _place(task["place"])
+            f"</h3>" + (f"<p class=hint>{_code(task['hint'])}</p>" if task["hint"] else "") + _place(task["place"])
             + (f"<ul class=quiet>{lines}</ul>" if lines else "") + "</div>")
 
 
 def _place(place: dict) -> str:
     """Where a result is wrong: the first wrong element, the share of wrong ones, and a picture."""
+    if {"call", "yours", "right"} <= set(place):
+        rows = "".join(f"<tr><td>{_e(name)}<td class=number>{_number(place['yours'][name])}"
+                       f"<td class=number>{_number(right)}" for name, right in place["right"].items())
+        return (f"<table class=place><tr><th>{_e(place['call'])}<th class=number>yours<th class=number>right"
+                f"{rows}</table>")
     if not {"output", "first", "expected", "got", "wrong"} <= set(place):
         return ""
     index = ", ".join(map(str, place["first"]))
@@ -213,11 +248,13 @@ def _place(place: dict) -> str:
     table = (f"<table class=place><tr><th>first wrong<th class=number>expected<th class=number>got"
              f"<th class=number>wrong elements<tr><td>{_e(place['output'])}[{_e(index)}]<td class=number>{_number(place['expected'])}"
              f"<td class=number>{_number(place['got'])}<td class=number>{share}</table>")
+    if place["wrong"] == 1 and place.get("map"):
+        return f"{table}<p class=quiet>every element of {_e(place['output'])} is wrong</p>"
     return table + (_picture(place) if place.get("map") else "")
 
 
 def _number(value) -> str:
-    return f"{value:.6g}" if isinstance(value, (int, float)) else _e(value)
+    return f"{value:.6g}" if isinstance(value, float) else _e(value)
 
 
 def _picture(place: dict) -> str:
@@ -229,5 +266,9 @@ def _picture(place: dict) -> str:
                      f"fill='{'#d55e00' if share else '#e8e8e8'}' fill-opacity='{0.35 + 0.65 * share if share else 1:.2f}'/>"
                      for y, line in enumerate(grid) for x, share in enumerate(line))
     says = f"where {place['output']} is wrong: {height:,} rows from top to bottom, {width:,} columns from left to right"
+    high, broad = -(-height // rows), -(-width // cols)
+    if high * broad > 1:
+        most = " at most" if height % rows or width % cols else ""
+        says += f"; a square stands for {high:,} x {broad:,} elements{most}"
     return (f"<figure><svg role=img width='{cols * CELL}' height='{rows * CELL}' viewBox='0 0 {cols * CELL} {rows * CELL}'>"
             f"<title>{_e(says)}</title>{fields}</svg><figcaption>{_e(says)}; the darker, the more of it</figcaption></figure>")

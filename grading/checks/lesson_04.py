@@ -373,8 +373,8 @@ BIAS_GELU = Task(
                  "Where it is large, compare with the formula step by step.",
         "bytes": f"Load the bias once for a tile of {TILE_ROWS} rows or more, [None, :], not once for every row.",
         "out_of_bounds": "The last tile reaches past the last row and the last column: x and y need a mask of two "
-                         "parts, row numbers [:, None] below rows & column numbers [None, :] below cols. The load of the bias "
-                         "needs one too: column numbers below cols.",
+                         "parts, row numbers [:, None] below rows & column numbers [None, :] below cols. The load of "
+                         "the bias needs one too: column numbers below cols.",
         "dtype": "y has the dtype of x.",
         "nan": "For |z| beyond about 10 an exponential overflows. tanh written as (e - 1) / (e + 1) then becomes inf / inf; "
                "z / (1 + exp(-2u)), or z * tl.sigmoid(2u), does not. Or memory was read that nothing wrote.",

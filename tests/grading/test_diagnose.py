@@ -104,12 +104,12 @@ def record(tensors, grid=(8, ), programs=8, constants=None):
     return {"launches": [launch], "returned": [], "meter": {"tensors": tensors, "launches": 1, "programs": programs}}
 
 
-def stray(shape, index, program=(7, 0, 0), kind="read", count=1):
+def stray(shape, index, program=(7, 0, 0), kind="read", count=1, hints=None):
     access = {"kind": kind, "program": list(program), "index": index, "count": count,
               "text": f"program {program} of k {kind}s x[{index}]"}
     t = {"name": "x", "role": "x", "shape": list(shape), "out_of_bounds": [access], "unique_read": 0}
     x = tensor(np.zeros(shape if len(shape) > 1 else (*shape, 50)), "fp32")
-    task = Task("00.1", "", 1, ("f", ), (), oracle=lambda x: [], kernel=True)
+    task = Task("00.1", "", 1, ("f", ), (), oracle=lambda x: [], kernel=True, hints=hints or {})
     return next(f for f in _metered(task, {"x": x}, record([t])) if f.kind == "out_of_bounds")
 
 
@@ -182,6 +182,21 @@ def test_a_word_of_python_in_a_kernel_is_named():
 def test_right_cases_of_a_failed_task_are_counted_in_its_hint():
     found = verdict_of("02.2", edited(ADD, ("triton.cdiv(x.numel(), BLOCK)", "x.numel() // BLOCK")))
     assert "all have to be" in found.hint and found.proved == [] and "proved" not in str(found)
+    none = verdict_of("02.2", ADD + "\n\ndef add_short(x, y):\n    return None\n")
+    assert none.hint.endswith("0 of 7 cases are right; all have to be.") and none.hint.count("all have to be") == 1
+
+
+def test_a_task_of_several_functions_names_the_one_that_is_wrong():
+    right = answers("02_execution_model")["02.1"]
+    found = verdict_of("02.1", right + "\n\ndef programs_per_sm(registers, shared, warps):\n    return 33\n")
+    assert found.hint.startswith("In `programs_per_sm`: ") and found.place["right"]["programs"] < 33
+    assert found.place["yours"] == {"programs": 33} and found.place["call"].startswith("programs_per_sm(registers=")
+
+
+def test_the_index_is_not_guessed_at_where_the_task_names_the_cause():
+    own = stray((8, 50), 4000, hints={"out_of_bounds": "The last group may be lower."})
+    assert "too far outside" not in own.text
+    assert "too far outside" in stray((8, 50), 4000, hints={"out_of_bounds": "Mask every load."}).text
 
 
 @pytest.mark.parametrize("task, words", [("02.1", "cases exactly right"), ("02.2", "right against an fp64 reference")])

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -281,7 +282,36 @@ def test_pages_of_learners_never_share_a_file(records):
 def test_a_real_failure_has_a_picture():
     source = edited(answers("05_rmsnorm")["05.2"], ("return ", "return 3 * "))
     verdict = verdict_of("05.2", source)
-    assert verdict.status == "failed" and "<svg" in pages._place(verdict.place), verdict
+    everywhere = pages._place(verdict.place)
+    assert verdict.status == "failed" and "<svg" not in everywhere and "every element of" in everywhere, verdict
+    some = pages._place({**verdict.place, "wrong": 0.5, "shape": [64, 100], "map": [[0, 1], [1, 0]]})
+    assert "<svg" in some and "a square stands for 32 x 50 elements;" in some
+    assert "13 x 50 elements at most" in pages._place({**verdict.place, "wrong": 0.5, "shape": [25, 100],
+                                                       "map": [[0, 1], [1, 0]]})
+
+
+def test_a_wrong_number_has_its_call_and_both_values():
+    place = {"call": "f(n=3)", "yours": {"bytes": 1234567}, "right": {"bytes": 7}}
+    assert re.search(r"f\(n=3\).*yours.*right.*bytes<td[^>]*>1234567<td[^>]*>7<", pages._place(place))
+
+
+def test_the_learners_page_reads_well(records):
+    tasks = [{**task, "status": "failed", "hint": "Use `a < b`.", "proved": ["3 cases right"],
+              "unproved": ["what a kernel shows"]}
+             for task in records[0]["tasks"]]
+    page = pages.learner_page("jane", [{**records[0], "tasks": tasks}])
+    assert page.count("Repair the answer cell") == 1 and "<code>a &lt; b</code>" in page
+    assert page.count("what a kernel shows") == 1 and page.count("3 cases right") == len(tasks)
+    assert "kernels ran in Triton&#x27;s interpreter" in page or "kernels ran in Triton's interpreter" in page
+    assert "title='interpreted on cpu, torch 2, triton 3'" in page
+    assert "Repair the answer cell" not in pages.learner_page("jane", records[:1])
+
+
+def test_a_fault_keeps_its_function_and_loses_its_case_and_counts():
+    hint = ('In `sectors`: Case "bf16": lines were counted. A sector has 32 bytes. 3 of 8 cases are right; all have to '
+            'be.')
+    assert pages.fault(hint) == "In `sectors`: lines were counted"
+    assert pages.fault("no program ran. 0 of 8 cases are right; all have to be.") == "no program ran"
 
 
 def test_an_empty_report_can_be_written(tmp_path):
