@@ -102,7 +102,7 @@ class Finding:
         advice = self.advice or task.hints.get(self.kind) or ADVICE.get(self.kind, "")
         at = f"Case \"{self.case}\": " if self.case else ""
         functions = {case.function or task.functions[0] for case in task.cases if case.name == self.case}
-        if len(task.functions) > 1 and len(functions) == 1:
+        if len(task.functions) > 1 and len(functions) == 1 and self.kind not in ("compile", "tf32"):
             at = f"In `{functions.pop()}`: {at}"
         return f"{at}{self.text.rstrip('.')}. {advice}".strip()
 
