@@ -292,7 +292,7 @@ class Compiling:
 
     def __init__(self, ieee: bool = False, max_tile: int | None = None):
         self.ieee, self.max_tile = ieee, max_tile
-        self.waiting, self.known, self.failed = [], set(), []
+        self.waiting, self.known = [], set()
 
     def launch(self, launch) -> None:
         key = (launch.kernel.fn, self._dtypes(launch))
@@ -314,15 +314,16 @@ class Compiling:
         return self.ieee and floats == {torch.float32} and ".tf32" in ptx
 
     def errors(self) -> list:
-        """What did not compile so far: kernel, architecture, text; or, compiled, rounds to TF32."""
+        """What did not compile since the last call: kernel, architecture, text; or, compiled, rounds to TF32."""
         from instruments.compiled import compile_launch
 
         waiting, self.waiting = self.waiting, []
+        failed = []
         for launch, archs in waiting:
             for arch in archs:
                 try:
                     if self._in_tf32(launch, compile_launch(launch, arch).ptx):
-                        self.failed.append({"kernel": launch.name, "arch": arch, "text": "", "tf32": True})
+                        failed.append({"kernel": launch.name, "arch": arch, "text": "", "tf32": True})
                         break
                 except Exception as error:
                     if not type(error).__module__.startswith("triton"):
@@ -331,9 +332,9 @@ class Compiling:
                     while error.__cause__ is not None:
                         error = error.__cause__
                     text = [line for line in str(error).strip().splitlines() if line.strip()] or text
-                    self.failed.append({"kernel": launch.name, "arch": arch, "text": text[-1].strip()[:300]})
+                    failed.append({"kernel": launch.name, "arch": arch, "text": text[-1].strip()[:300]})
                     break
-        return self.failed
+        return failed
 
 
 class Trace:
