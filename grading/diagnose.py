@@ -563,9 +563,10 @@ def _explains(got: Got, e: Expected, guess: Expected) -> bool:
         return matches(got, guess)
     if not matches(got, Expected(guess.name, guess.values, e.dtype), slack=3):
         return False
-    # nearer to the guess than to the truth, or it explains nothing
+    # nearer to the guess than to the truth, both rounded as the result is, or it explains nothing
     with np.errstate(all="ignore"):
-        return row_errors(got.values, e.values).max() > 3 * row_errors(got.values, guess.values).max()
+        truth, guessed = (row_errors(got.values, rounded(values, e.dtype)).max() for values in (e.values, guess.values))
+    return truth > 3 * guessed
 
 
 def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widths: set = frozenset()) -> Finding:

@@ -504,13 +504,15 @@ def _why_lower(arguments, tile, allowed):
 
     rest = {name: arguments[name] for name in ("stages", "block_k", "itemsize")}
     squares = ", and a tile need not be square" if chosen_under(lambda t: t[0] == t[1]) else ""
-    if chosen_under(lambda t: shared_bytes(*t, **rest) < arguments["shared"]):
-        return "A tile that needs exactly `shared` bytes still fits (compare with <=)" + squares
-    if chosen_under(lambda t: t[0] * t[1] < SUMS * arguments["threads"]):
-        return f"Exactly {SUMS} sums per thread still fit (compare with <=)" + squares
-    if chosen_under(lambda t: 4 * t[0] * t[1] <= SUMS * arguments["threads"]):
-        return f"The limit counts sums, not their bytes: {SUMS} fp32 sums per thread, one register each" + squares
-    return "Compare block_m * block_n / (block_m + block_n) over all tiles that fit" + squares
+    mistakes = {
+        "A tile that needs exactly `shared` bytes still fits (compare with <=)":
+            lambda t: shared_bytes(*t, **rest) < arguments["shared"],
+        f"Exactly {SUMS} sums per thread still fit (compare with <=)":
+            lambda t: t[0] * t[1] < SUMS * arguments["threads"],
+        f"The limit counts sums, not their bytes: {SUMS} fp32 sums per thread, one register each":
+            lambda t: 4 * t[0] * t[1] <= SUMS * arguments["threads"]}
+    told = [advice for advice, fits in mistakes.items() if chosen_under(fits)]
+    return (". Or: ".join(told) or "Compare block_m * block_n / (block_m + block_n) over all tiles that fit") + squares
 
 
 CHOOSE = Task(
