@@ -111,7 +111,10 @@ def _case(case: dict, spec: dict, namespace: dict, source: Path, out: Path) -> d
             if compiling is not None:
                 record["compile"] = compiling.errors()
             clean = not any(t["out_of_bounds"] for t in record["meter"]["tensors"])
-            if on_gpu() and clean:  # what strays would corrupt the GPU's memory and with it every later task
+            wide = any(_too_wide(launch["constants"], spec.get("max_tile")) for launch in record["launches"])
+            # what strays would corrupt the GPU's memory and with it every later task; a tile that is refused anyway may
+            # take minutes to compile
+            if on_gpu() and clean and not wide:
                 arguments = _arguments(case, source)
                 with _poisoned(), _Operations() as watch, _Kernels(not again) as ran:
                     returned = function(*arguments.values())
@@ -280,6 +283,12 @@ def _constants(launch) -> dict:
     return {name: value for name, value in values.items() if type(value) in (bool, int, float, str)}
 
 
+def _too_wide(constants: dict, most: int | None) -> bool:
+    """Whether a power of two above `most` is among a launch's constexprs: the width of a tile."""
+    return most is not None and any(type(value) is int and value > most and value & (value - 1) == 0
+                                    for value in constants.values())
+
+
 class Compiling:
     """Compiles the first launch of each kernel on tensors of each dtype for a real GPU, which needs none; the first of
     all for every one of ARCHITECTURES.
@@ -296,7 +305,7 @@ class Compiling:
 
     def launch(self, launch) -> None:
         key = (launch.kernel.fn, self._dtypes(launch))
-        if key not in self.known and not self._too_wide(launch):
+        if key not in self.known and not _too_wide(_constants(launch), self.max_tile):
             archs = self.ARCHITECTURES if launch.kernel.fn not in {fn for fn, _ in self.known} else self.ARCHITECTURES[:1]
             self.known.add(key)
             self.waiting.append((launch, archs))
@@ -304,10 +313,6 @@ class Compiling:
     def _dtypes(self, launch) -> tuple:
         tensors = [getattr(value, "base", value) for value in launch.args.values()]
         return tuple(t.dtype for t in tensors if isinstance(t, torch.Tensor))
-
-    def _too_wide(self, launch) -> bool:
-        return self.max_tile is not None and any(value > self.max_tile and value & (value - 1) == 0
-                                                 for value in _constants(launch).values() if type(value) is int)
 
     def _in_tf32(self, launch, ptx: str) -> bool:
         floats = {dtype for dtype in self._dtypes(launch) if dtype.is_floating_point}

@@ -219,7 +219,9 @@ def _run(exercise, submitted, functions: dict, left: list, without: frozenset, s
 
 
 def has_gpu() -> bool:
-    """Whether this machine shows an NVIDIA GPU; told without torch, which takes seconds to import."""
+    """Whether this machine shows an NVIDIA GPU, and is not told to hide it; known without torch, which takes seconds."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
     return any(Path(sign).exists() for sign in ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia/version", "/dev/dxg"))
 
 
