@@ -48,8 +48,9 @@ lessons: .venv/test  ## run lessons and solutions and store what they show; writ
 format: .venv/setup  ## write every notebook's first cell and canonical form, running nothing
 	@$(BIN)/python -m instruments.notebooks --format
 
-bench: .venv/setup  ## time every kernel on this machine's GPU and write the README's table
+bench: .venv/setup  ## time every kernel, and the machine itself, on this GPU; write the README's table
 	@$(BIN)/python bench/run.py
+	@$(BIN)/python bench/machine.py
 	@$(BIN)/python bench/table.py
 
 clean:  ## remove what the commands above made, .venv included
