@@ -23,9 +23,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+from grading import jail
 from grading.formats import standing
 from grading.intake import Handed, Unreadable, exercise_of, parse
-from grading.submission import ROOT, SUBMISSION_SECONDS, Missing, graded, has_gpu, isolation, pristine, ungraded
+from grading.submission import ROOT, SUBMISSION_SECONDS, Missing, graded, has_gpu, pristine, ungraded
 
 CELL_SECONDS = 120.0
 WIDTH = 80  # columns, of a terminal that does not say
@@ -91,7 +92,7 @@ def place() -> dict:
         except importlib.metadata.PackageNotFoundError:
             versions[name] = ""
     return {"python": platform.python_version(), "machine": platform.machine(), "gpu": _gpu_name(),
-            "isolation": isolation(), **versions}
+            "isolation": jail.level(), **versions}
 
 
 def _gpu_name() -> str:

@@ -252,13 +252,11 @@ def needs() -> None:
 def isolated(wanted: str) -> None:
     """Usage where learner code would be isolated less than asked for."""
     from grading import jail
-    from grading.submission import isolation
 
-    levels = getattr(jail, "LEVELS", ("process", ))
-    if wanted not in levels:
-        raise Usage(f"--require-isolation: got {wanted!r}, expected one of: {', '.join(levels)}")
-    if levels.index(isolation()) < levels.index(wanted):
-        raise Usage(f"--require-isolation: this machine gives {isolation()!r}, which is less than {wanted!r}")
+    if wanted not in jail.LEVELS:
+        raise Usage(f"--require-isolation: got {wanted!r}, expected one of: {', '.join(jail.LEVELS)}")
+    if not jail.at_least(wanted):
+        raise Usage(f"--require-isolation: this machine gives {jail.level()!r}, which is less than {wanted!r}")
 
 
 def gpu() -> bool:

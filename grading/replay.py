@@ -285,8 +285,7 @@ def play(task_id: str, folder: Path) -> None:
     spec = json.loads((folder / "tasks" / task_id / "task.json").read_text(encoding="utf-8"))
     claims, out = folder / "claims" / task_id, folder / "results" / task_id
     out.mkdir(parents=True, exist_ok=True)
-    result = {"environment": probe.environment(), "finished": False, "cases": [], "refused": "", "compile": [],
-              "speed": None}
+    result = {"environment": probe.environment(), "finished": False, "cases": [], "refused": "", "speed": None}
     try:
         source = (claims / "kernels.py").read_text(encoding="utf-8")
         plain(source)

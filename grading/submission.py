@@ -131,11 +131,6 @@ def _plain(value):
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def isolation() -> str:
-    """The level of isolation that learner code gets here."""
-    return jail.level() if hasattr(jail, "level") else jail.LEVEL
-
-
 def ungraded(handed: Handed | Path, reason: str, exercise: str = "", status: str = "ungraded") -> dict:
     """The record of a submission that could not be graded; it says why, and it is not a zero.
 
