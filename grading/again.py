@@ -51,7 +51,6 @@ def _claim(task, folder: Path, place: Path, cells: list) -> None:
             break
         if about["role"] in ("answer", "given"):
             sources.append(cell.source)
-    (home / "kernels.py").write_text(kernels_of(sources), encoding="utf-8")
     left = MAX_CLAIMS
     names = {"speed", *(f"case{index}" for index in range(len(task.cases)))}
     source = folder / "results" / task.id
@@ -65,3 +64,18 @@ def _claim(task, folder: Path, place: Path, cells: list) -> None:
                 continue
             left -= len(data)
             (home / path.name).write_bytes(data)
+    (home / "kernels.py").write_text(kernels_of(sources, _launched(home)), encoding="utf-8")
+
+
+def _launched(home: Path) -> set:
+    """The names of the kernels that a task's recorded launches name, as far as they can be read."""
+    found = set()
+    for path in home.glob("*.trace.json"):
+        try:
+            launches = json.loads(path.read_bytes())["launches"]
+            found |= {launch["kernel"] for launch in launches}
+            found |= {value["kernel"] for launch in launches for value in launch["args"].values()
+                      if isinstance(value, dict) and "kernel" in value}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+    return found

@@ -39,9 +39,13 @@ class NotPlain(ValueError):
 # ---------------------------------------------------------------- the kernels' source
 
 
-def kernels_of(sources: list) -> str:
-    """A module's source: the jitted functions and plain constants of the answer cells, in their order."""
-    kept = ["import triton", "import triton.language as tl"]
+def kernels_of(sources: list, launched: set | None = None) -> str:
+    """A module's source: the jitted functions and plain constants of the answer cells, in their order.
+
+    launched: names of kernels; only what they use is kept then, so that nothing else in the notebook matters to them.
+    """
+    parts: list[tuple] = []  # (the name that is bound, code, names that the code uses)
+    imports = ["import triton", "import triton.language as tl"]
     for source in sources:
         source = re.sub(r"^[%!].*$", "", source, flags=re.MULTILINE)
         try:
@@ -54,15 +58,38 @@ def kernels_of(sources: list) -> str:
         for node in _in_order(tree):
             if isinstance(node, ast.FunctionDef) and (node.name in wrapped or any(map(_is_jit, node.decorator_list))):
                 text = textwrap.dedent("\n".join(lines[node.lineno - 1:node.end_lineno]))
-                kept.append("@triton.jit\n" + text)
+                parts.append((node.name, "@triton.jit\n" + text, _names(node)))
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
-                kept += _imports(node)
+                imports += _imports(node)
             elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node in tree.body and node.value is not None:
-                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-                if isinstance(target, ast.Name) and _is_plain(node.value):
-                    kept.append(f"{target.id}: tl.constexpr = {ast.unparse(node.value)}"
-                                if isinstance(node, ast.AnnAssign) else ast.unparse(node))
-    return "\n\n".join(kept) + "\n"
+                parts += _constants(node)
+    wanted = {name for name, _, _ in parts} if launched is None else set(launched)
+    while launched is not None:
+        more = {used for name, _, names in parts if name in wanted for used in names} - wanted
+        if not more:
+            break
+        wanted |= more
+    kept = [code for name, code, _ in parts if name in wanted]
+    kernels = [code for code in kept if code.startswith("@triton.jit")]
+    constants = [code for code in kept if code not in kernels]
+    # what constants are made with is gone before a kernel could reach it
+    return "\n\n".join([*imports, "import math, torch", *constants, "del math, torch", *kernels]) + "\n"
+
+
+def _names(node) -> set:
+    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+
+
+def _constants(node) -> list:
+    """The plain constants that an assignment binds, one part each; several may be unpacked from a tuple."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    pairs = [(target, node.value) for target in targets]
+    for target, value in list(pairs):
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            pairs += zip(target.elts, value.elts)
+    note = ": tl.constexpr" if isinstance(node, ast.AnnAssign) else ""
+    return [(target.id, f"{target.id}{note} = {ast.unparse(value)}", _names(value)) for target, value in pairs
+            if isinstance(target, ast.Name) and _is_plain(value)]
 
 
 def _in_order(tree):
@@ -85,18 +112,24 @@ def _imports(node) -> list:
     return []
 
 
+CALLS = re.compile(r"tl\.constexpr|float|int|triton\.(next_power_of_2|cdiv)|math\.\w+|torch\.finfo|torch\.iinfo")
+CONSTANTS = re.compile(r"tl\.(float|int|uint|bfloat)\w*|math\.\w+|torch\.(b?float|u?int)\d+|"
+                       r"torch\.[fi]info\([\w.]+\)\.(min|max|eps|tiny|smallest_normal)")
+ROOTS_OF_CONSTANTS = ("tl", "triton", "float", "int", "math", "torch")
+
+
 def _is_plain(node) -> bool:
-    """Whether an expression is a constant: numbers, strings, tuples, other names' arithmetic, tl.constexpr of them."""
+    """Whether an expression is a constant: numbers, strings, tuples, other names' arithmetic, tl.constexpr of them, what
+    `math` computes and what a dtype's limits are."""
     for part in ast.walk(node):
         if isinstance(part, ast.Call):
-            if ast.unparse(part.func) not in ("tl.constexpr", "float", "int", "triton.next_power_of_2", "triton.cdiv"):
+            if not CALLS.fullmatch(ast.unparse(part.func)):
                 return False
         elif isinstance(part, ast.Attribute):
-            if ast.unparse(part) not in ("tl.constexpr", "triton.next_power_of_2", "triton.cdiv") and not re.fullmatch(
-                    r"tl\.(float|int|uint|bfloat)\w*", ast.unparse(part)):
+            if not CALLS.fullmatch(ast.unparse(part)) and not CONSTANTS.fullmatch(ast.unparse(part)):
                 return False
         elif isinstance(part, ast.Name):
-            if part.id not in ("tl", "triton", "float", "int") and not part.id.isupper():
+            if part.id not in ROOTS_OF_CONSTANTS and not part.id.isupper():
                 return False
         elif not isinstance(part, (ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)):
             return False

@@ -249,3 +249,15 @@ def test_an_interrupt_ends_the_run_and_writes_nothing(tmp_path):
     assert process.returncode == 1 and "interrupted" in said and "Traceback" not in said
     assert not (tmp_path / "r" / "results.json").exists()
     assert not alive(tmp_path)
+
+
+@pytest.mark.parametrize("constants", [None, "import math\nONE = tl.constexpr(math.sqrt(1.0))\nNONE = tl.constexpr(0.0)",
+                                       "ONE, NONE = tl.constexpr(1.0), tl.constexpr(torch.finfo(torch.float32).tiny)"])
+def test_a_task_solved_after_one_that_was_skipped_keeps_its_points(constants, tmp_path):
+    source = answers("05_rmsnorm")["05.3"]
+    if constants:
+        source = constants + "\n\n" + source.replace("(1 + weight)", "(ONE + NONE + weight)")
+    record = submission.grade(handed_in("05_rmsnorm", {"05.3": source}, tmp_path / "a.ipynb", base="exercises"), 60)
+    tasks = {task["id"]: task for task in record["tasks"]}
+    assert tasks["05.3"]["points"] == 4, tasks["05.3"]
+    assert all(task["status"] == "not_attempted" for name, task in tasks.items() if name != "05.3")
