@@ -1,0 +1,411 @@
+"""What passes between the parts of the grader, typed: what a run left behind, and what a verdict says.
+
+`Run` and `Played` cross the jail's wall: grading/probe.py and grading/replay.py write them, inside, and `read` decodes them
+outside, once. What does not decode is the fault of the code that ran there. `Verdict` and `Submission` are the result:
+results.json holds them, and every report is made from them. This file imports nothing of the course: the probe takes a
+copy of it along.
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+MAX_RECORD = 64 << 20  # bytes of one record that crosses the wall
+
+
+class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A record with these fields and no others."""
+
+
+# ---------------------------------------------------------------- what a learner's process tells
+
+
+class Environment(Record):
+    """What a process runs on. mode: as instruments.backend.mode() says."""
+
+    mode: str
+    device: str
+    torch: str
+    triton: str
+
+
+class Error(Record):
+    """An exception. where: the line of the learner's cell that it came through last. kernel: the kernel that raised it."""
+
+    type: str
+    text: str
+    where: str = ""
+    kernel: str = ""
+
+
+class Array(Record, tag="array"):
+    """A tensor that came back: its storage in row-major order in `file`, its dtype's name, shape and strides."""
+
+    file: str
+    dtype: str
+    shape: list[int]
+    strides: list[int]
+
+
+class Value(Record, tag="value"):
+    """A plain value that came back."""
+
+    value: None | bool | int | float | str
+
+
+class Other(Record, tag="other"):
+    """Something that is neither: the name of its type."""
+
+    name: str
+
+
+class Case(Record):
+    """One call as it went. returned: None where it raised. after: {argument: file with its storage as the call left it}.
+
+    operations: {torch operation: elements of its largest operand}. changed: arguments that are no tensors and were changed.
+    stub: nothing is written yet. again: what a second call with other numbers did to what the first had returned, or how
+    it differed, as a kind ("held", "differs"); "" for nothing wrong.
+    """
+
+    error: Error | None = None
+    stub: bool = False
+    returned: list[Array | Value | Other] | None = None
+    after: dict[str, str] = {}
+    operations: dict[str, int] = {}
+    changed: list[str] = []
+    again: str = ""
+
+
+class Run(Record):
+    """What a task's functions did in the learner's process. finished: all of it was tried. timed: the call at the timed
+    size, of which only errors and operations are known here."""
+
+    environment: Environment
+    finished: bool = False
+    cases: list[Case] = []
+    timed: Case | None = None
+
+
+# ---------------------------------------------------------------- what was launched there, a claim
+
+
+class View(Record, tag="view"):
+    """A tensor: a storage by its number, and how it is seen."""
+
+    storage: int
+    dtype: str
+    offset: int
+    shape: list[int]
+    stride: list[int]
+
+
+class Number(Record, tag="number"):
+    """A plain value, or a constexpr of one."""
+
+    value: None | bool | int | float | str
+    constexpr: bool = False
+
+
+class DType(Record, tag="dtype"):
+    """A dtype: of Triton's language, or torch's."""
+
+    name: str
+    torch: bool = False
+
+
+class Items(Record, tag="items"):
+    """A tuple."""
+
+    items: list["View | Number | DType | Items | Function | Descriptor | Language | Other"]
+    constexpr: bool = False
+
+
+class Function(Record, tag="function"):
+    """A function under @triton.jit, by its place in `Trace.functions`."""
+
+    number: int
+
+
+class Descriptor(Record, tag="descriptor"):
+    """A tensor descriptor made on the host."""
+
+    base: View
+    shape: list[int]
+    strides: list[int]
+    block_shape: list[int]
+
+
+class Language(Record, tag="language"):
+    """Something of Triton's language, or the language itself, by its dotted name."""
+
+    name: str
+
+
+Given = View | Number | DType | Items | Function | Descriptor | Language | Other
+
+
+class State(Record):
+    """A storage as a launch found it, where something other than a kernel had changed it.
+
+    argument: it is this argument's. fill: every element is these bytes, in hex. file: its content; neither: unknown.
+    nbytes, dtype: of the whole storage. first: no launch of the call had it before.
+    """
+
+    dtype: str
+    nbytes: int
+    first: bool
+    argument: str = ""
+    fill: str = ""
+    file: str = ""
+
+
+class Launch(Record):
+    """One launch. before: {storage: State}. others: the same launch as the other configs of an autotuner would do it."""
+
+    kernel: int
+    grid: list[int]
+    args: dict[str, Given]
+    options: dict[str, None | bool | int | str] = {}
+    before: dict[int, State] = {}
+    others: list["Launch"] = []
+
+
+class Call(Record):
+    """The launches of one call of a function, and what it returned."""
+
+    launches: list[Launch] = []
+    returned: list[Given] = []
+
+
+class Source(Record):
+    """A function under @triton.jit: its source, the line of its cell where that begins, and the globals it uses."""
+
+    name: str
+    source: str
+    line: int
+    globals: dict[str, Given] = {}
+    constexpr: bool = False  # a triton.constexpr_function
+
+
+class Trace(Record):
+    """Which kernels a task launched, on what: {case: its calls}, and the functions that stand for kernels."""
+
+    functions: list[Source] = []
+    calls: dict[str, list[Call]] = {}
+
+
+# ---------------------------------------------------------------- what the kernels alone did
+
+
+class Stray(Record):
+    """An access outside its tensor, as instruments.meter tells it."""
+
+    kind: str
+    program: list[int]
+    index: int
+    count: int
+    text: str
+
+
+class Counts(Record):
+    """What happened to one tensor, as instruments.meter counts it. role: the argument's name, or "returned 0"."""
+
+    name: str
+    role: str
+    shape: list[int]
+    read: int
+    written: int
+    unique_read: int
+    unique_written: int
+    sectors: int
+    unwritten: int
+    first_unwritten: list[int]
+    stored_by: list[list[int]]
+    strays: list[Stray]
+
+
+class Metered(Record):
+    """A case's kernels in the interpreter. widest: the shape of the widest access. races, promises: sentences."""
+
+    tensors: list[Counts]
+    kernels: list[str]
+    grids: list[list[int]]
+    programs: int
+    widest: list[int]
+    widths: list[int]
+    python: list[str]
+    races: list[str] = []
+    promises: list[str] = []
+
+
+class Compile(Record):
+    """What did not compile, or (tf32) compiles to products in TF32."""
+
+    kernel: str
+    arch: int
+    text: str
+    tf32: bool = False
+
+
+class Replayed(Record):
+    """One case as its kernels gave it: in the interpreter, and (compiled) on a GPU. held: what a second call did to the
+    first one's result, where both had to be run."""
+
+    error: Error | None = None
+    returned: list[Array | Value | Other] | None = None
+    after: dict[str, str] = {}
+    metered: Metered | None = None
+    compile: list[Compile] = []
+    compiled: "Replayed | None" = None
+    held: bool = True
+
+
+class Speed(Record):
+    """The timed call: seconds, the copy's bytes per second in the same process, the inputs' and results' sampled rows."""
+
+    error: Error | None = None
+    seconds: float = 0.0
+    roof: float = 0.0
+    sampled: dict[str, Array] = {}
+    returned: list[Array | Value | Other] = []
+    after: dict[str, str] = {}
+
+
+class Played(Record):
+    """What the replay of a task gave. refused: why the launches cannot be run again."""
+
+    finished: bool = False
+    refused: str = ""
+    cases: dict[int, Replayed] = {}
+    speed: Speed | None = None
+
+
+# ---------------------------------------------------------------- the wall
+
+
+class Undecodable(ValueError):
+    """What a process left behind is not what the course's own code writes; the text says what is wrong with it."""
+
+
+def inside(folder: Path, path: Path, most: int) -> bytes:
+    """The content of a plain file that really lies in `folder`; Undecodable where learner code left a link, a pipe, a file
+    of more than `most` bytes or none."""
+    try:
+        if not path.parent.resolve().is_relative_to(folder.resolve()):
+            raise Undecodable(f"{path.name} does not lie in the run's folder")
+        opened = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(opened, "rb") as file:
+            status = os.fstat(opened)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
+                raise Undecodable(f"{path.name} is not a plain file of at most {most:,} bytes")
+            return file.read(most + 1)
+    except (OSError, RuntimeError) as error:
+        raise Undecodable(f"{path.name} cannot be read ({type(error).__name__})") from None
+
+
+def read(kind: type, folder: Path, path: Path) -> Record | None:
+    """The record of this type at `path`; None where there is no file, Undecodable where it holds anything else."""
+    if not os.path.lexists(path):
+        return None
+    try:
+        return msgspec.msgpack.decode(inside(folder, path, MAX_RECORD), type=kind)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise Undecodable(f"{path.name}: {str(error)[:200]}") from None
+
+
+def write(path: Path, record: Record) -> None:
+    """Write a record, whole or not at all."""
+    temporary = path.with_suffix(".part")
+    temporary.write_bytes(msgspec.msgpack.encode(record))
+    os.replace(temporary, path)
+
+
+# ---------------------------------------------------------------- verdicts
+
+Status = Literal["passed", "failed", "not_attempted", "pending", "ungraded"]
+
+
+class Place(Record, omit_defaults=True):
+    """Where a result is wrong, for the page: the first wrong element, the share of wrong ones, and a map of them; or, of a
+    call of plain values, what came and what is right."""
+
+    output: str = ""
+    first: list[int] = []
+    expected: None | float | str = None
+    got: None | float | str = None
+    wrong: float = 0.0
+    error: None | float | str = None
+    limit: float = 0.0
+    shape: list[int] = []
+    map: list[list[float]] = []
+    call: str = ""
+    yours: dict[str, None | bool | int | float | str] = {}
+    right: dict[str, None | bool | int | float | str] = {}
+
+
+class Verdict(Record):
+    """What is known about one task.
+
+    status: passed (every point earned), pending (nothing wrong, and `pending_points` wait for a GPU), failed (something
+    checked is wrong; `points` may be above 0 where only speed is missing), not_attempted, ungraded (the grader's own
+    fault, told in `hint`). kind: of the failure, one of diagnose.KINDS. proved, unproved: sentences. likeness: a hash equal
+    for answers that differ in names and blanks only; like_solution: whether it is the published answer's, None unknown.
+    """
+
+    id: str
+    title: str
+    status: Status
+    points: int
+    pending_points: int
+    max_points: int
+    hint: str = ""
+    kind: str = ""
+    proved: list[str] = []
+    unproved: list[str] = []
+    place: Place = msgspec.field(default_factory=Place)
+    likeness: str = ""
+    like_solution: bool | None = None
+
+    def __str__(self):
+        points = f"{self.points} of {self.max_points} points"
+        if self.pending_points:
+            points += f", {self.pending_points} pending"
+        lines = [f"{self.id}  {self.title}: {self.status.replace('_', ' ')}, {points}"]
+        lines += [f"  proved: {sentence}" for sentence in self.proved]
+        lines += [f"  not proved here: {sentence}" for sentence in self.unproved]
+        if self.hint:
+            lines.append(f"  hint: {self.hint}")
+        return "\n".join(lines)
+
+
+class Submission(Record):
+    """One submission: a line of results.json, which grading/results.schema.json describes.
+
+    path: for people; file: where it lies. status: graded, pending (as soon as one task is), unreadable (the file's
+    fault), ungraded (the grader's or its machine's). gradable_points: what can be earned on this machine. isolation: the
+    level of the jail that it got. seed: of the inputs, as text, for JSON readers that round. seconds: it took.
+    """
+
+    path: str
+    file: str
+    learner: str
+    exercise: str
+    status: Literal["graded", "pending", "unreadable", "ungraded"]
+    points: int = 0
+    pending_points: int = 0
+    max_points: int = 0
+    gradable_points: int = 0
+    isolation: str = ""
+    notes: list[str] = []
+    tasks: list[Verdict] = []
+    environment: Environment | None = None
+    seed: str = ""
+    seconds: float = 0.0
+
+    @property
+    def is_graded(self) -> bool:
+        """Whether the points are a mark."""
+        return self.status in ("graded", "pending")
