@@ -1,9 +1,11 @@
-"""The process that runs learner code: its own folder, a clean environment, limits, and as much isolation as the host allows.
+"""The process that runs learner code: own folder, clean environment, limits, and as much isolation as the host allows.
 
 Two rings. The outer one holds the whole run, nbval included: a session and, where the host allows, namespaces without a
 network. The inner one holds the kernel in which learner code runs: resource limits, and Landlock, under which it reads
-Python, the system's libraries and its inputs, writes to two folders, and can neither signal nor trace anything outside.
-`level()` probes what the host allows; grading/enter.py does it.
+Python, the system's libraries and its inputs, writes to two folders, and can neither signal nor trace anything outside;
+and, where there are namespaces, mounts that are read-only but for those two folders, because Landlock knows nothing of
+modes, owners and times. `level()` probes what the host allows; grading/enter.py does it. What a run uses is looked at
+from outside, again and again; what learner code leaves behind is removed by `workplace`, whatever it is.
 """
 
 import ctypes
@@ -13,20 +15,30 @@ import secrets
 import shutil
 import signal
 import site
+import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 #: Isolation, the weakest first; each holds what those before it hold.
 LEVELS = ("process", "limits", "files", "network")
+WALLS = ("namespaces", "mounts")  # what `network` has beside Landlock
 ENTER = Path(__file__).with_name("enter.py")
 WRITABLE = ("home", "results")  # folders of a run that learner code may write to
 MAX_FILE = 1 << 30  # bytes of one file that learner code may write
-MAX_FOLDER = 2 << 30  # bytes of all of them
+MAX_FOLDER = 2 << 30  # bytes of all of them, those without a name and memory that is a file included
+MAX_NAMES = 50_000  # files and folders
+MAX_DEPTH = 32  # folders in each other
+MAX_OPEN = 1024  # files that one process may hold open
+MAX_HELD = 200_000  # files that all of them hold, open or mapped: so many can be looked at in a second
+MAX_SAID = 64 << 20  # bytes that a run may print past nbval
+MAX_ENVIRONMENT = 1 << 16  # bytes of a process's environment that are looked at
 MAX_PROCESSES = 128
 MAX_THREADS = 2048
 LOOK = 0.3  # seconds between two looks at what a run uses
@@ -43,7 +55,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 
 @dataclass(frozen=True)
 class Finished:
-    """How a run ended. code: exit status, None where it was killed, and `why` says for what. said: the end of its output."""
+    """How a run ended. code: exit status, None where it was killed, and `why` says for what. said: its output's end."""
 
     code: int | None
     said: str
@@ -87,25 +99,42 @@ def level() -> str:
     """The isolation that learner code gets on this host, found by trying it on a small process."""
     if not sys.platform.startswith("linux"):
         return "process"
-    with tempfile.TemporaryDirectory(prefix="probe-") as place:
-        folder = Path(place).resolve()
-        secret = folder / "secret"
+    return {None: "limits", WALLS: "network"}.get(_walls(), "files")
+
+
+@cache
+def _walls() -> tuple | None:
+    """Those of WALLS that stand on this host, beside Landlock; None where that does not."""
+    tried = (WALLS, WALLS[:1], ()) if sys.platform.startswith("linux") else ()
+    return next((walls for walls in tried if _stand(walls)), None)
+
+
+def _stand(walls: tuple) -> bool:
+    """Whether a process behind Landlock and these walls can do nothing that it should not, and what it should."""
+    with workplace("probe-") as folder:
+        secret, home = folder / "secret", folder / "home"
         secret.write_text("x")
-        (folder / "home").mkdir()
-        inner = {"read": [*SYSTEM, *_python(folder)], "write": [str(folder / "home")], "limits": {"CORE": 0}}
+        home.mkdir()
+        inner = {"read": [*SYSTEM, *_python(folder)], "write": [str(home)], "limits": {"CORE": 0}}
+        if "mounts" in walls:
+            inner["open"] = [str(home)]
         look = ("import os, json\n"
-                "def barred(path, mode):\n try: open(path, mode).close()\n except PermissionError: return True\n return False\n"
-                f"own = set(os.listdir({str(folder / 'home')!r})) == set()\n"
-                f"files = own and barred({str(secret)!r}, 'r') and barred({str(folder / 'new')!r}, 'w')\n"
+                "def barred(act, *to):\n try: act(*to)\n except OSError: return True\n return False\n"
+                f"secret, home = {str(secret)!r}, {str(home)!r}\n"
+                "files = os.listdir(home) == [] and barred(open, secret) and barred(open, secret + '.new', 'w')\n"
+                "open(home + '/new', 'w').close()\n"
+                "mounts = barred(os.chmod, secret, 0o600) and barred(os.utime, secret)\n"
                 "routes = open('/proc/net/route').read().splitlines()[1:]\n"
-                "print(json.dumps([files, not routes and os.getpid() < 10]))\n")
-        command = [*_enter({"namespaces": True}), *_enter(inner), sys.executable, "-I", "-S", "-c", look]
+                "alone = not routes and os.getpid() < 10\n"
+                "print(json.dumps({'files': files, 'mounts': mounts, 'namespaces': alone}))\n")
+        outer = _enter({"namespaces": True}) if "namespaces" in walls else []
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=folder)
-            files, alone = json.loads(done.stdout)
+            done = subprocess.run([*outer, *_enter(inner), sys.executable, "-I", "-S", "-c", look], capture_output=True,
+                                  text=True, timeout=30, cwd=folder)
+            found = json.loads(done.stdout)
         except (OSError, ValueError, subprocess.SubprocessError):
-            return "limits"
-    return "network" if files and alone else "files" if files else "limits"
+            return False
+    return all(found[wall] for wall in ("files", *walls))
 
 
 def _enter(spec: dict) -> list:
@@ -121,8 +150,8 @@ def _compiler() -> list:
 
 def _python(root: Path) -> list:
     """Where this Python, its packages and what they need lie."""
-    places = [*_compiler(), sys.prefix, sys.base_prefix, site.getuserbase(), *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
-              os.environ.get("CUDA_HOME", ""), *_packages(root)]
+    places = [*_compiler(), sys.prefix, sys.base_prefix, site.getuserbase(), os.environ.get("CUDA_HOME", ""),
+              *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep), *_packages(root)]
     return list(dict.fromkeys(str(Path(p).resolve()) for p in places if p))
 
 
@@ -130,15 +159,18 @@ def inner(folder: Path, root: Path, seconds: float) -> list:
     """The words before a command that runs learner code in `folder`; [] where the host allows nothing."""
     if not sys.platform.startswith("linux"):
         return []
-    limits = {"CORE": 0, "FSIZE": MAX_FILE, "CPU": int(seconds * (os.cpu_count() or 1)) + 60}
-    if level() == "network":  # counted per user namespace; elsewhere the user's other processes would count
+    limits = {"CORE": 0, "FSIZE": MAX_FILE, "CPU": int(seconds * (os.cpu_count() or 1)) + 60, "NOFILE": MAX_OPEN}
+    walls = _walls() or ()
+    if "namespaces" in walls:  # counted per user namespace; elsewhere the user's other processes would count
         limits["NPROC"] = MAX_THREADS
     readable = [folder / name for name in ("instruments", "grading", "tasks", "claims", "submission.ipynb")]
+    own = [str(folder / name) for name in WRITABLE]
     gpus = [str(p) for p in Path("/dev").glob("nvidia*")] if Path("/dev").is_dir() else []
-    if gpus:  # CUDA writes the names of its threads; enter.py becomes the kernel, so this is the kernel's own folder
-        gpus.append("/proc/self/task")
+    if gpus:  # CUDA writes the names of its threads. Of /proc the walls open what belongs to the processes behind them;
+        # without them it is the kernel's own folder (enter.py becomes it), and CUDA starts in none that it forks
+        own.append("/proc" if "mounts" in walls else "/proc/self/task")
     return _enter({"read": [*SYSTEM, *_python(root), *map(str, readable)], "names": [str(folder)], "limits": limits,
-                   "write": [*(str(folder / name) for name in WRITABLE), *DEVICES, *gpus]})
+                   "write": [*own, *DEVICES, *gpus], **({"open": own} if "mounts" in walls else {})})
 
 
 # ---------------------------------------------------------------- a run
@@ -148,23 +180,35 @@ def run(command: list, folder: Path, root: Path, seconds: float) -> Finished:
     """Run `command` in `folder`; at the deadline, and at the end, nothing that it started lives on."""
     token = secrets.token_hex(8)
     begun = time.monotonic()
-    said = folder / "output.txt"
-    outer = _enter({"namespaces": True}) if level() == "network" else []
-    with open(said, "wb") as output:
-        process = subprocess.Popen([*outer, *command], cwd=folder, env={**environment(folder, root), TOKEN: token},
-                                   stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                                   start_new_session=True, preexec_fn=_limits if os.name == "posix" else None)
-        try:
-            code, why = _wait(process, token, folder, begun + seconds)
-        finally:
-            _end(process, token)
-    with open(said, "rb") as file:
-        file.seek(max(0, said.stat().st_size - 4000))
-        told = file.read().decode("utf-8", "replace")
-    return Finished(code, told, time.monotonic() - begun, why)
+    outer = _enter({"namespaces": True}) if "namespaces" in (_walls() or ()) else []
+    process = subprocess.Popen([*outer, *command], cwd=folder, env={TOKEN: token, **environment(folder, root)},
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               start_new_session=True, preexec_fn=_limits if os.name == "posix" else None)
+    output = _Output(process.stdout)
+    try:
+        code, why = _wait(process, token, folder, begun + seconds, output)
+    finally:
+        _end(process, token)
+    output.join(1)
+    return Finished(code, output.end.decode("utf-8", "replace"), time.monotonic() - begun, why)
 
 
-def _wait(process: subprocess.Popen, token: str, folder: Path, deadline: float) -> tuple:
+class _Output(threading.Thread):
+    """Takes what a run prints, and keeps its end. A file in its place would be one that learner code holds open."""
+
+    def __init__(self, stream):
+        super().__init__(daemon=True)
+        self.stream, self.size, self.end = stream, 0, b""
+        self.start()
+
+    def run(self):
+        with self.stream:
+            while said := self.stream.read1(1 << 16):
+                self.size += len(said)
+                self.end = (self.end + said)[-4000:]
+
+
+def _wait(process: subprocess.Popen, token: str, folder: Path, deadline: float, output: _Output) -> tuple:
     """(exit status, ''), or (None, why it has to be killed)."""
     look = 0
     while True:
@@ -173,22 +217,28 @@ def _wait(process: subprocess.Popen, token: str, folder: Path, deadline: float) 
         except subprocess.TimeoutExpired:
             if time.monotonic() > deadline:
                 return None, "the time for the whole notebook ran out"
+            if output.size > MAX_SAID:
+                return None, f"it printed more than {MAX_SAID >> 20} MiB"
             look += 1
-            why = _excess(token, folder if look % 4 == 0 else None)
-            if why:
-                return None, why
+            try:
+                _look(token, folder if look % 4 == 0 else None)
+            except Excess as excess:
+                return None, str(excess)
 
 
-def _excess(token: str, folder: Path | None) -> str:
-    """What a run uses too much of; '' for nothing."""
+class Excess(Exception):
+    """What a run uses too much of."""
+
+
+def _look(token: str, folder: Path | None) -> None:
+    """Raise Excess where a run uses too much. A look at its folder too takes longer: at most about a second."""
     running = _carrying(token)
     if len(running) > MAX_PROCESSES:
-        return f"it started more than {MAX_PROCESSES} processes"
+        raise Excess(f"it started more than {MAX_PROCESSES} processes")
     if sum(map(_resident, running)) > _most_memory():
-        return f"it used more than {_most_memory() >> 30} GiB of memory"
-    if folder and _size(folder) > MAX_FOLDER:
-        return f"it wrote more than {MAX_FOLDER >> 30} GiB of files"
-    return ""
+        raise Excess(f"it used more than {_most_memory() >> 30} GiB of memory")
+    if folder and _named(folder) + _nameless(running) > MAX_FOLDER:
+        raise Excess(f"it wrote more than {MAX_FOLDER >> 30} GiB of files")
 
 
 @cache
@@ -203,16 +253,51 @@ def _resident(pid: int) -> int:
         return 0
 
 
-def _size(folder: Path) -> int:
-    total = 0
-    for name in WRITABLE:
-        for place, _, files in os.walk(folder / name):
-            for file in files:
-                try:
-                    total += os.lstat(os.path.join(place, file)).st_blocks * 512
-                except OSError:
-                    continue
-    return total
+def _named(folder: Path) -> int:
+    """Bytes of the files below the folders that learner code writes to; it stops as soon as there are too many."""
+    size = names = 0
+    left = [(folder / name, 1) for name in WRITABLE]
+    while left:
+        place, depth = left.pop()
+        if depth > MAX_DEPTH:
+            raise Excess(f"it made more than {MAX_DEPTH} folders in each other")
+        try:
+            with os.scandir(place) as entries:
+                for entry in entries:
+                    names += 1
+                    if names > MAX_NAMES:
+                        raise Excess(f"it made more than {MAX_NAMES:,} files and folders")
+                    with suppress(FileNotFoundError):
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            left.append((entry.path, depth + 1))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise Excess("it made a folder that cannot be looked into") from error
+    return size
+
+
+def _nameless(running: list) -> int:
+    """Bytes of the files that have no name, or lie in memory: processes hold them, open or mapped.
+
+    Of those that are mapped and no longer open, only root is told.
+    """
+    size, held, seen = 0, 0, set()
+    for pid in running:
+        for kind in ("fd", "map_files"):
+            with suppress(OSError), os.scandir(f"/proc/{pid}/{kind}") as entries:
+                for entry in entries:
+                    held += 1
+                    if held > MAX_HELD:
+                        raise Excess(f"it held more than {MAX_HELD:,} files")
+                    with suppress(OSError):
+                        found = os.stat(entry.path)
+                        which = (found.st_dev, found.st_ino)
+                        if not found.st_nlink and stat.S_ISREG(found.st_mode) and which not in seen:
+                            seen.add(which)
+                            size += found.st_blocks * 512
+    return size
 
 
 def _limits():
@@ -248,8 +333,8 @@ def _end(process: subprocess.Popen, token: str) -> None:
 
 
 def _carrying(token: str) -> list:
-    """Processes of the run with this token: those whose environment holds it, those in the namespace of one of them, and
-    their descendants (Linux; elsewhere the process group has to do)."""
+    """Processes of the run with this token: those whose environment holds it, those in the namespace of one of them,
+    and their descendants (Linux; elsewhere the process group has to do)."""
     if not sys.platform.startswith("linux"):
         return []
     mark, found, parents, spaces = f"{TOKEN}={token}".encode(), set(), {}, {}
@@ -259,8 +344,9 @@ def _carrying(token: str) -> list:
             try:
                 parents[pid] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
                 spaces[pid] = os.readlink(entry / "ns" / "pid")
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
-                    found.add(pid)
+                with open(entry / "environ", "rb") as file:
+                    if mark in file.read(MAX_ENVIRONMENT).split(b"\0"):
+                        found.add(pid)
             except (OSError, ValueError, IndexError):
                 continue
     own = os.readlink("/proc/self/ns/pid")
@@ -271,3 +357,77 @@ def _carrying(token: str) -> list:
         if not more:
             return sorted(found)
         found |= more
+
+
+# ---------------------------------------------------------------- what a run leaves behind
+
+
+@contextmanager
+def workplace(prefix: str):
+    """A temporary folder that no other user can enter; at the end it is removed, whatever was left in it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
+    try:
+        yield folder
+    finally:
+        remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder with all that learner code can leave in it, as far as that is possible; never an error.
+
+    Folders in each other, however many, are moved to the top one by one: neither calls nor paths get longer with depth,
+    as they do in shutil.rmtree. Links are removed, not followed.
+    """
+    if os.name != "posix":
+        with suppress(RecursionError):
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    with suppress(OSError):
+        if os.path.islink(folder):
+            return os.unlink(folder)
+        top = _opened(folder)
+        try:
+            left = os.listdir(top)
+            while left:
+                with suppress(OSError):
+                    left += _flattened(left.pop(), top)
+        finally:
+            os.close(top)
+        os.rmdir(folder)
+
+
+def _flattened(name: str, top: int) -> list:
+    """Remove `name` of the folder `top`; the folders in it lie in `top` then, under the names that come back."""
+    if _unlinked(name, top):
+        return []
+    moved, inside = [], _opened(name, top)
+    try:
+        for below in os.listdir(inside):
+            with suppress(OSError):
+                if not _unlinked(below, inside):
+                    os.close(_opened(below, inside))  # a folder moves only if it may be written to
+                    new = secrets.token_hex(8)
+                    os.rename(below, new, src_dir_fd=inside, dst_dir_fd=top)
+                    moved.append(new)
+    finally:
+        os.close(inside)
+    with suppress(OSError):
+        os.rmdir(name, dir_fd=top)
+    return moved
+
+
+def _unlinked(name: str, where: int) -> bool:
+    """Whether it was removed; a folder that holds something is not."""
+    if not stat.S_ISDIR(os.lstat(name, dir_fd=where).st_mode):
+        os.unlink(name, dir_fd=where)
+        return True
+    with suppress(OSError):
+        os.rmdir(name, dir_fd=where)
+        return True
+    return False
+
+
+def _opened(name, where: int | None = None) -> int:
+    """A folder, opened, with every right of its owner."""
+    os.chmod(name, 0o700, dir_fd=where)
+    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=where)

@@ -6,7 +6,7 @@ nbval executes the cells and checks that they ran. Mended here: a reply of statu
 nothing was printed (UsageError), a dead kernel is noticed at once, a flood of output ends the run, and after a cell
 that ran out of time the ones that follow stand for themselves. What each cell did goes to LOG, one JSON line each when
 it starts and when it ends, by role and task, never by position. The log says only how the run went: verdicts come from
-grading/judge.py, outside.
+grading/judge.py, outside. What the kernel sends may be forged, huge or endless: it is counted, cut, and never believed.
 
 The kernel is started through the words that --enter lists, which put it into the jail's inner ring; it is spoken to
 through sockets in its own folder, because it has no network. This file imports nothing of the course, so that the
@@ -28,9 +28,13 @@ import nbval.plugin
 import pytest
 from jupyter_client.manager import KernelManager
 
-MAX_OUTPUT = 4 << 20  # characters of one run
+MAX_OUTPUT = 4 << 20  # characters of one run, in all that the kernel sends
+MAX_TEXT = 2000  # characters of what is told of one cell
+MAX_FRAMES = 100  # parts of a traceback in which the line is looked for
 POLL = 0.25  # seconds between two looks at whether the kernel lives
 DRAIN = 2  # seconds that a cell's last messages may take after an interrupt
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+WITHOUT_TERMINAL = "get_ipython().system = get_ipython().system_raw"
 
 
 class KernelDied(Exception):
@@ -42,7 +46,11 @@ class Flood(Exception):
 
 
 class Specs(nbval.kernel.NbvalKernelspecManager):
-    """Kernel specifications whose command enters the jail first."""
+    """Kernel specifications whose command enters the jail first.
+
+    A line `!command` runs without a terminal: IPython would make one, but where learner code could open its own it
+    could open those of whoever grades.
+    """
 
     def __init__(self, enter: list, **options):
         super().__init__(**options)
@@ -50,7 +58,7 @@ class Specs(nbval.kernel.NbvalKernelspecManager):
 
     def get_kernel_spec(self, kernel_name):
         spec = super().get_kernel_spec(kernel_name)
-        spec.argv = [*self.words, *spec.argv]
+        spec.argv = [*self.words, *spec.argv, f"--IPKernelApp.exec_lines={WITHOUT_TERMINAL}"]
         return spec
 
 
@@ -59,12 +67,13 @@ class Kernel(nbval.kernel.RunningKernel):
 
     reply: dict = {}
     output = 0
+    last = float("inf")  # when the messages of a cell that ran out of time have to be over
     enter: list = []  # words before the kernel's own command
 
     def __init__(self, kernel_name, cwd=None, startup_timeout=60):
         sockets = {"transport": "ipc", "ip": "home/k"} if os.name == "posix" else {}  # relative: a path may be long
         self.km = KernelManager(kernel_name=kernel_name, kernel_spec_manager=Specs(enter=self.enter), **sockets)
-        self.km.start_kernel(stderr=subprocess.DEVNULL, cwd=cwd)
+        self.km.start_kernel(stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=cwd)
         self.kc = self.km.client()
         self.kc.start_channels()
         try:
@@ -76,37 +85,33 @@ class Kernel(nbval.kernel.RunningKernel):
         self._ensure_iopub_up()
 
     def await_reply(self, msg_id, timeout=None):
+        self.reply, self.last = {}, float("inf")
         end = time.monotonic() + (timeout or 1e9)
-        self.reply = {}
-        while True:
-            try:
-                message = self.kc.get_shell_msg(timeout=POLL)
-            except queue.Empty:
-                if not self.is_alive():
-                    raise KernelDied() from None
-                if time.monotonic() > end:
-                    raise
-                continue
-            if message["parent_header"].get("msg_id") == msg_id:
-                self.reply = message["content"]
-                return
+        try:
+            while True:
+                message = self.get_message("shell", end - time.monotonic())
+                if message["parent_header"].get("msg_id") == msg_id:
+                    self.reply = message["content"] if isinstance(message["content"], dict) else {}
+                    return
+        except queue.Empty:
+            self.last = time.monotonic() + DRAIN
+            raise
 
     def get_message(self, stream, timeout=None):
-        end = time.monotonic() + (timeout or 1e9)
-        while True:
+        end = min(time.monotonic() + (timeout or 1e9), self.last)
+        take = self.kc.get_iopub_msg if stream == "iopub" else self.kc.get_shell_msg
+        while time.monotonic() < end:  # here, not where there is no message: they may come without end
             try:
-                message = super().get_message(stream, timeout=POLL)
-                break
+                message = take(timeout=POLL)
             except queue.Empty:
                 if not self.is_alive():
                     raise KernelDied() from None
-                if time.monotonic() > end:
-                    raise
-        if stream == "iopub":
-            self.output += len(str(message["content"].get("text", ""))) + len(str(message["content"].get("data", "")))
+                continue
+            self.output += len(str(message["content"]))
             if self.output > MAX_OUTPUT:
                 raise Flood()
-        return message
+            return message
+        raise queue.Empty()
 
 
 class Grading:
@@ -161,10 +166,11 @@ class Grading:
             elif reply.get("status") == "error":
                 status, told = "error", said(reply)
             elif isinstance(error, RuntimeError):
-                status, told, self.ended = "died", "the process that ran the cell ended", "an earlier cell ended the process"
+                status, told = "died", "the process that ran the cell ended"
+                self.ended = "an earlier cell ended the process"
             else:
                 status, told = "error", plain(str(error))
-        self.write(event="end", **who, status=status, text=told[:2000], line=line_of(kernel.reply),
+        self.write(event="end", **who, status=status, text=told, line=line_of(kernel.reply),
                    seconds=round(time.monotonic() - begun, 3))
         if status != "ok":
             pytest.fail(told, pytrace=False)
@@ -175,8 +181,8 @@ class Grading:
 
 
 def plain(text: str) -> str:
-    """Text without terminal colours."""
-    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+    """Text without terminal colours, and no more than is told."""
+    return COLOUR.sub("", text[:2 * MAX_TEXT])[:MAX_TEXT]
 
 
 def said(reply: dict) -> str:
@@ -186,8 +192,9 @@ def said(reply: dict) -> str:
 
 def line_of(reply: dict) -> int:
     """The last line of the cell itself that a traceback names; 0 for none."""
-    found = re.findall(r"(?:Cell In\[\d*\], line |<ipython-input-[^>]*> in [\s\S]*?-+> |input-\d+-\w+>:)(\d+)",
-                       plain("\n".join(reply.get("traceback") or [])))
+    frames = reply.get("traceback")
+    frames = frames[-MAX_FRAMES:] if isinstance(frames, list) else []
+    found = re.findall(r"Cell In\[\d*\], line (\d{1,6})", "\n".join(plain(str(frame)) for frame in frames))
     return int(found[-1]) if found else 0
 
 
@@ -200,6 +207,7 @@ def main(argv: list | None = None) -> int:
     options = parser.parse_args(argv)
     Kernel.enter = options.enter
     nbval.plugin.RunningKernel = Kernel
+    nbval.plugin.coalesce_streams = lambda outputs: outputs  # quadratic, and nobody compares them
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     folder = options.notebook.parent
     return int(pytest.main(
