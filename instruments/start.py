@@ -19,7 +19,7 @@ PACKAGES = ("instruments", "kernels", "widgets", "grading")
 NEEDED = ("numpy", "torch", "matplotlib", "ipywidgets")
 
 #: What Colab's image lacks. Its torch, triton and ipywidgets are never touched: replacing them breaks its session.
-MISSING_ON_COLAB = ("nbval",)
+MISSING_ON_COLAB = ("nbval", "msgspec", "junitparser")
 
 
 def start() -> None:
@@ -60,5 +60,5 @@ def complete_colab() -> None:
         return
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *absent], capture_output=True, text=True)
     if pip.returncode:
-        print(f"{', '.join(absent)} could not be installed: the lessons and their checks work, `grade` does not.")
+        print(f"{', '.join(absent)} could not be installed: the lessons work, `check` and `grade` may not.")
     importlib.invalidate_caches()

@@ -246,8 +246,8 @@ def test_on_colab_only_what_is_missing_gets_installed(monkeypatch, capsys):
     monkeypatch.setattr(start.subprocess, "run", run)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
     start.complete_colab()
-    assert commands == [[sys.executable, "-m", "pip", "install", "--quiet", "nbval"]]
-    assert "nbval could not be installed" in capsys.readouterr().out
+    assert commands == [[sys.executable, "-m", "pip", "install", "--quiet", *start.MISSING_ON_COLAB]]
+    assert "nbval, msgspec, junitparser could not be installed" in capsys.readouterr().out
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: object())
     start.complete_colab()
     assert len(commands) == 1

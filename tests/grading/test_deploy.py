@@ -11,8 +11,8 @@ import zipfile
 import pytest
 import yaml
 
-from grading.checks import tasks_of
 from grading.release import ROOT
+from grading.tasks import tasks_of
 
 DEPLOY = ROOT / "grading" / "deploy"
 
