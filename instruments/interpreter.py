@@ -256,7 +256,7 @@ class Argument:
 class Guard:
     """Sees every access of a launch. This one refuses what lies outside the storage of every argument.
 
-    `outside()` and `access()` are the seams: the meter overrides them to record instead of refuse.
+    `outside()`, `access()` and the others are the seams: the meter overrides them to record instead of refuse.
     """
 
     whole_storage = True
@@ -266,6 +266,12 @@ class Guard:
 
     def access(self, kind: str, argument: Argument, byte_offsets: np.ndarray, size: int):
         """The in-bounds lanes of one access: kind is 'read', 'write' or 'atomic'."""
+
+    def reach(self, shape: tuple):
+        """The shape of the tile of addresses that one access takes, masked lanes included."""
+
+    def broken(self, promise: str, program: tuple):
+        """What a kernel promises the compiler (tl.multiple_of and the like) does not hold; a sentence says how."""
 
     def outside(self, kind: str, argument: Argument | None, byte_offsets: np.ndarray, size: int, program: tuple):
         """The out-of-bounds lanes of one access; they are not performed."""
@@ -292,6 +298,7 @@ class Launch:
     def resolve(self, kind: str, ptrs: TensorHandle, mask) -> tuple[TensorHandle, TensorHandle]:
         """Tagged pointers and a mask, as real addresses and a mask with only the lanes that may be performed."""
         tagged = np.ascontiguousarray(ptrs.data)
+        self.guard.reach(ptrs.data.shape)
         mask = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), tagged.shape)
         element = ptrs.get_element_ty()
         size = max(1, element.primitive_bitwidth // 8)
@@ -317,6 +324,47 @@ class Launch:
                 allowed |= inside
         return TensorHandle(real, ptrs.dtype), TensorHandle(allowed, tl.int1)
 
+
+def _multiple(data: np.ndarray, values: list) -> str:
+    first = int(data.reshape(-1)[0])
+    value = max(values, default=1)
+    return f"tl.multiple_of says a multiple of {value}, and it is {first}" if value and first % value else ""
+
+
+def _contiguous(data: np.ndarray, values: list) -> str:
+    for axis, value in enumerate(values if data.ndim else []):
+        steps = np.diff(data.astype(np.int64), axis=axis)
+        inside = np.arange(1, data.shape[axis]) % value != 0 if value else np.zeros(0, bool)
+        if inside.any() and (np.compress(inside, steps, axis=axis) != 1).any():
+            return f"tl.max_contiguous says {value} neighbours in a row, and they are not"
+    return ""
+
+
+def _constant(data: np.ndarray, values: list) -> str:
+    for axis, value in enumerate(values if data.ndim else []):
+        steps = np.diff(data.astype(np.int64), axis=axis)
+        inside = np.arange(1, data.shape[axis]) % value != 0 if value else np.zeros(0, bool)
+        if inside.any() and np.compress(inside, steps, axis=axis).any():
+            return f"tl.max_constancy says {value} equal neighbours, and they are not"
+    return ""
+
+
+def _promised(stock_hint, check):
+    """A hint to the compiler that is held against the numbers: where it does not hold, compiled code goes wrong."""
+
+    def hint(input, values, *rest, **kwargs):
+        result = stock_hint(input, values, *rest, **kwargs)
+        given = [values] if isinstance(values, (int, tl.constexpr)) else list(values)
+        given = [int(getattr(value, "value", value)) for value in given]
+        data = np.asarray(input.handle.data)
+        if _running and data.size and data.dtype.kind in "iu" and (said := check(data, given)):
+            _running[-1].guard.broken(said, _running[-1].program)
+        return result
+
+    return hint
+
+
+_PROMISES = {"multiple_of": _multiple, "max_contiguous": _contiguous, "max_constancy": _constant}
 
 _running: list[Launch] = []  # the launch whose programs run now; at most one
 language_lock = threading.RLock()  # held while triton.language is patched; who compiles takes it too
@@ -427,6 +475,21 @@ def _range(arg1, arg2=None, step=None, **options):
     return map(stock.interpreter_semantic.to_tensor, numbers)
 
 
+class _Late:
+    """A function of triton.language under a name of the learner's own (`exp = tl.exp`): looked up when it is called, for
+    the interpreter puts its own in the language's place while it runs."""
+
+    def __init__(self, module, name: str):
+        self.module, self.name = module, name
+
+    def __call__(self, *args, **kwargs):
+        return getattr(self.module, self.name)(*args, **kwargs)
+
+
+#: {identity of a function of the language: where it is found}
+_NAMED = {id(value): _Late(module, name) for module in (tl.math, tl) for name, value in vars(module).items()
+          if not name.startswith("_") and callable(value) and not isinstance(value, type)}
+
 _rewritten: dict = {}  # (function, its source) -> rewritten function
 
 
@@ -436,6 +499,7 @@ def _rewrite(kernel: JITFunction):
         _rewritten[fn] = _Rewriter(fn).rewrite_ast()
     rewritten = _rewritten[fn]
     rewritten.__globals__.update(fn.__globals__)  # later definitions and changed helpers are seen
+    rewritten.__globals__.update({name: _NAMED[id(value)] for name, value in fn.__globals__.items() if id(value) in _NAMED})
     rewritten.__globals__.update({name: getattr(stock, name) for name in _NEEDED}, range=_range)
     if fn.__closure__:
         rewritten.__globals__.update({name: cell.cell_contents
@@ -451,6 +515,20 @@ def call_device_function(kernel: JITFunction, *args, **kwargs):
 def running() -> bool:
     """Whether a program of an interpreted launch is running right now."""
     return bool(_running)
+
+
+_OPERATORS = [f"__{r}{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift",
+                                           "rshift") for r in ("", "r")] + ["__lt__", "__le__", "__gt__", "__ge__", "__eq__",
+                                                                           "__ne__"]
+
+
+def _beside_tensors(method):
+    """An operator of constexpr that leaves a tensor's to the tensor, as the compiler does."""
+
+    def operator(self, other):
+        return NotImplemented if isinstance(other, tl.core.tensor) else method(self, other)
+
+    return operator
 
 
 _LANGUAGE = types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
@@ -477,6 +555,8 @@ class _Grid(stock.GridExecutor):
                 desc = stock._implicit_cvt(host)
                 desc.handle.base = convert(name, host.base, device.base).handle
                 return desc
+            if type(host) is float:  # as compiled: an fp32 scalar, beside which 16 bits become 32
+                return tl.core.tensor(TensorHandle(np.array([host], dtype=np.float32), tl.float32), tl.float32)
             if not hasattr(host, "data_ptr"):
                 return stock._implicit_cvt(host)
             pointer = stock._implicit_cvt(host)
@@ -499,6 +579,11 @@ class _Grid(stock.GridExecutor):
         _running.append(launch)
         scope = stock._patch_lang(_LANGUAGE)
         scope.set_attr(tl, "range", _range)
+        for name in _OPERATORS:
+            if hasattr(tl.constexpr, name):
+                scope.set_attr(tl.constexpr, name, _beside_tensors(getattr(tl.constexpr, name)))
+        for name, check in _PROMISES.items():
+            scope.set_attr(tl, name, _promised(getattr(tl, name), check))
         scope.set_attr(tl.tensor, "__index__", lambda self: self.handle.data.item())  # 3.6 with numpy 2.4 needs it
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn either
