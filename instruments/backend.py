@@ -9,7 +9,7 @@ the kernel files be imported, so that traffic models and panels work, and a laun
 import os
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Callable
 
@@ -39,12 +39,16 @@ TRIED = ("3.6", "3.7", "3.9")
 
 @dataclass(frozen=True)
 class LaunchRecord:
-    """One launch as it was asked for. args: parameter name -> value, constexprs included; options: num_warps and such."""
+    """One launch as it was asked for. args: parameter name -> value, constexprs included; options: num_warps and such.
+
+    others: the same launch with the other configs of an autotuner, where `recording` was asked for it.
+    """
 
     kernel: Any
     grid: tuple
     args: dict
     options: dict
+    others: tuple = ()
 
     @property
     def name(self) -> str:
@@ -53,6 +57,7 @@ class LaunchRecord:
 
 _launchers: list[tuple] = []  # (thread, launcher, identity), innermost last: called instead of Triton's own way to launch
 _observers: list[Callable] = []
+_alternatives: list | None = None  # inside `recording`: the launches of an autotuner's configs after the first
 
 
 def _launcher() -> Callable | None:
@@ -118,6 +123,11 @@ def _install():
         if _launcher() is None:
             return tuned_run(self, *args, **kwargs)
         config = self.configs[0]  # nothing to time here; every config is tested on the GPU
+        if _alternatives is not None:
+            with captured() as others:
+                for other in self.configs[1:]:
+                    self.fn.run(*args, **kwargs, **other.all_kwargs())
+            _alternatives[:] = others
         chosen = {**dict(zip(self.arg_names, args)), **kwargs, **config.all_kwargs()}
         if config.pre_hook is not None:
             config.pre_hook({k: v for k, v in chosen.items() if k in self.arg_names})
@@ -217,6 +227,25 @@ def observe(callback: Callable):
 
 
 @contextmanager
+def recording(callback: Callable):
+    """Launches inside this block run nowhere: `callback` gets a LaunchRecord of each, an autotuner's other configs in
+    `others`. Outputs are left unwritten."""
+    global _alternatives
+
+    def launcher(kernel, grid, args, kwargs):
+        others = tuple(_alternatives)
+        _alternatives.clear()
+        callback(replace(_record(kernel, grid, args, kwargs), others=others))
+
+    before, _alternatives = _alternatives, []
+    try:
+        with launching(launcher):
+            yield
+    finally:
+        _alternatives = before
+
+
+@contextmanager
 def captured():
     """Record launches without running them: yields the list of LaunchRecords. Outputs are left unwritten."""
     records = []
@@ -264,5 +293,5 @@ def _probe_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 if triton.__version__ != "missing" and not triton.__version__.startswith(TRIED):
     _self_test()
 
-__all__ = ["LaunchRecord", "captured", "describe", "device", "interpret", "launching", "mode", "observe", "tl",
-           "triton"]
+__all__ = ["LaunchRecord", "captured", "describe", "device", "interpret", "launching", "mode", "observe", "recording",
+           "tl", "triton"]

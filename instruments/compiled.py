@@ -105,9 +105,8 @@ def _tool(name: str, options: list, cubin: bytes) -> str:
         return subprocess.run([path, *options, file.name], capture_output=True, text=True, check=True).stdout
 
 
-def compile_launch(launch: LaunchRecord, arch: int = 90) -> Compiled:
-    """Compile what one recorded launch would run, for `arch` (75, 80, 86, 89, 90, 100 or 120)."""
-    from instruments.interpreter import language_lock
+def _specialised(launch: LaunchRecord, arch: int) -> tuple:
+    """(source, target, options) of what one recorded launch would run on `arch`, as Triton's compiler takes them."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
     from triton.runtime.jit import create_function_from_signature
@@ -121,8 +120,33 @@ def compile_launch(launch: LaunchRecord, arch: int = 90) -> Compiled:
     options = {"debug": False, **launch.options}
     bound, specialization, extra = bind(**launch.args, **options)
     options, signature, constexprs, attrs = kernel._pack_args(target_backend, options, bound, specialization, extra)
+    return ASTSource(kernel, signature, constexprs, attrs), target, options
+
+
+def front_end(launch: LaunchRecord, arch: int = 90) -> str:
+    """The TTIR of what one recorded launch would run: all that Triton's front end checks, in a tenth of the time of
+    compiling. Raises what the front end raises."""
+    from instruments.interpreter import language_lock
+    from triton._C.libtriton import ir
+    from triton.compiler import make_backend
+
+    source, target, options = _specialised(launch, arch)
+    target_backend = make_backend(target)
+    context = ir.context()
+    ir.load_dialects(context)
+    target_backend.load_dialects(context)
     with language_lock:  # another thread may be interpreting
-        binary = triton.compile(ASTSource(kernel, signature, constexprs, attrs), target=target, options=options.__dict__)
+        return str(source.make_ir(target, options, target_backend.get_codegen_implementation(options),
+                                  target_backend.get_module_map(), context))
+
+
+def compile_launch(launch: LaunchRecord, arch: int = 90) -> Compiled:
+    """Compile what one recorded launch would run, for `arch` (75, 80, 86, 89, 90, 100 or 120)."""
+    from instruments.interpreter import language_lock
+
+    source, target, options = _specialised(launch, arch)
+    with language_lock:  # another thread may be interpreting
+        binary = triton.compile(source, target=target, options=options.__dict__)
     return Compiled(launch.name, arch, binary.asm["ptx"], binary.asm["cubin"], binary.metadata.shared,
                     binary.metadata.num_warps)
 

@@ -75,13 +75,19 @@ class TensorReport:
 class Report:
     """What a metered call asked for. result: what the function returned. tensors: name -> TensorReport, in order of use.
 
-    launches, programs: how many kernels and program instances ran. kernels: their names, in order.
+    launches, programs: how many kernels and program instances ran. kernels: their names, in order. widths: {shape of the
+    tile of an access: how many accesses}. races: sentences about elements that one program reads and another one of the
+    same launch writes, other than atomically or behind an atomic of its own. promises: sentences about hints to the
+    compiler (tl.multiple_of, tl.max_contiguous, tl.max_constancy) that the numbers do not keep.
     """
 
     result: Any
     tensors: dict
     kernels: list
     programs: int
+    widths: dict = field(default_factory=dict)
+    races: list = field(default_factory=list)
+    promises: list = field(default_factory=list)
 
     @property
     def launches(self) -> int:
@@ -111,8 +117,8 @@ class Report:
 
     @property
     def clean(self) -> bool:
-        """No access out of bounds, no output element left unwritten."""
-        return not self.out_of_bounds and not self.unwritten
+        """No access out of bounds, no output element left unwritten, no race, no promise broken."""
+        return not (self.out_of_bounds or self.unwritten or self.races or self.promises)
 
     def __getitem__(self, name: str) -> TensorReport:
         if name not in self.tensors:
@@ -129,7 +135,7 @@ class Report:
             if t.unwritten:
                 sentences.append(f"{t.unwritten:,} of {int(np.prod(t.shape)):,} elements of {t.name} were never written, "
                                  f"the first at {list(t.first_unwritten)}")
-        return sentences
+        return [*sentences, *self.races[:3], *self.promises[:3]]
 
     _HEAD = ("tensor", "read", "unique", "written", "unique", "shape")
 
@@ -198,6 +204,30 @@ class _Watched:
         return report
 
 
+SEVERAL = (1 << 31) - 1  # in the place of a program's number: more than one
+
+
+class _Shared:
+    """Which program of the running launch last wrote, and read, each byte of one storage: launch << 32 | program."""
+
+    def __init__(self, nbytes: int):
+        self.wrote, self.read = np.full(nbytes, -1, np.int64), np.full(nbytes, -1, np.int64)
+
+    def conflict(self, kind: str, at: np.ndarray, launch: int, program: int) -> tuple | None:
+        """(position of the byte, the other program) where this access and another program's meet; notes the access."""
+        me, found = launch << 32 | program, None
+        for before, matters in ((self.wrote, kind == "read"), (self.read, kind == "write")):
+            last = before[at]
+            others = (last >> 32 == launch) & (last != me)
+            if matters and others.any():
+                first = int(np.argmax(others))
+                found = found or (int(at[first]), int(last[first] & SEVERAL))
+        mine = self.read if kind == "read" else self.wrote
+        last = mine[at]
+        mine[at] = np.where((last >> 32 == launch) & (last != me), launch << 32 | SEVERAL, me)
+        return found
+
+
 def _key(tensor) -> tuple:
     return tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
 
@@ -219,7 +249,8 @@ def _meter_guard():
 
         def __init__(self):
             self.watched, self.kernels, self.programs = {}, [], 0
-            self.strays = []
+            self.shared, self.synchronised = {}, None  # the program whose last atomic orders it after others
+            self.widths, self.races, self.promises = {}, [], []
 
         def begin(self, launch):
             self.launch = launch
@@ -240,6 +271,38 @@ def _meter_guard():
 
         def access(self, kind, argument, byte_offsets, size):
             self._of(argument).count(kind, byte_offsets, size, self.launch.program)
+            here = (len(self.kernels), self.launch.program)
+            if kind == "atomic":
+                self.synchronised = here
+            elif np.prod(self.launch.grid) > 1:
+                self._meet(kind, argument, byte_offsets, here)
+
+        def _meet(self, kind, argument, byte_offsets, here):
+            """Look whether another program of the launch has touched these bytes."""
+            storage = argument.device_tensor.untyped_storage()
+            shared = self.shared.setdefault(storage.data_ptr(), None)
+            if shared is None:
+                shared = self.shared[storage.data_ptr()] = _Shared(storage.nbytes())
+            at = byte_offsets.reshape(-1) + argument.device_tensor.storage_offset() * argument.itemsize
+            launch, (x, y, z) = here
+            _, ny, nz = self.launch.grid
+            found = shared.conflict(kind, at, launch, (x * ny + y) * nz + z)
+            if found and here != self.synchronised and len(self.races) < 100:
+                index = (found[0] - argument.device_tensor.storage_offset() * argument.itemsize) // argument.itemsize
+                name, verbs = self._of(argument).report.name, ("reads", "writes")
+                one, two = verbs if kind == "read" else verbs[::-1]
+                other = "others" if found[1] == SEVERAL else f"program {found[1]}"
+                program = (x * ny + y) * nz + z
+                self.races.append(f"program {program} of {self.kernels[-1]} {one} {name}[{index}], which {other} of the "
+                                  f"same launch {two if found[1] != SEVERAL else two[:-1]}: programs run in any order")
+
+        def reach(self, shape):
+            self.widths[shape] = self.widths.get(shape, 0) + 1
+
+        def broken(self, promise, program):
+            if len(self.promises) < 100:
+                self.promises.append(f"program {program[0] if program[1:] == (0, 0) else program} of {self.kernels[-1]}: "
+                                     f"{promise}")
 
         def outside(self, kind, argument, byte_offsets, size, program):
             if argument is None:  # an address made from no argument: nothing it could be charged to
@@ -273,4 +336,4 @@ def meter(function: Callable, *args, **kwargs) -> Report:
     tensors = {}
     for key, watched in guard.watched.items():
         tensors[watched.report.name] = watched.finish((key[0], key[-1]) in returned)
-    return Report(result, tensors, guard.kernels, guard.programs)
+    return Report(result, tensors, guard.kernels, guard.programs, guard.widths, guard.races, guard.promises)
