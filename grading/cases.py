@@ -1,37 +1,40 @@
-"""Writes a task's cases as files for grading/probe.py: everything a learner's process gets to know of them."""
+"""Writes a task's inputs as files for grading/probe.py and grading/replay.py: all that the jail gets to know of them."""
 
 import json
 from pathlib import Path
 
 import numpy as np
 
-from grading.checks import DType, RandomTensor, Task, Tensor
+from grading.tasks import DType, Given, RandomTensor, Task, Tensor
 
 SPEED_ROWS = 16  # rows of a timed call's result that are judged
 
 
-def prepare(task: Task, seed: int, folder: Path) -> None:
-    """Write tasks/<id>/ under `folder`: the inputs of every case, and task.json saying how to call what."""
+def prepare(given: Given, folder: Path, turns: tuple) -> None:
+    """Write tasks/<id>/ under `folder`: the inputs of every case at these turns, and task.json saying how to call what."""
+    task = given.task
     home = Path(folder) / "tasks" / task.id
     home.mkdir(parents=True, exist_ok=True)
-    cases = []
-    for index, case in enumerate(task.cases):
-        name = f"case{index}"
-        arguments = []
-        for argument, value in task.arguments(index, seed).items():
-            if argument.startswith("_"):
-                continue
-            if isinstance(value, Tensor):
-                file = f"{name}.{argument}.npy"
-                np.save(home / file, value.storage, allow_pickle=False)
-                arguments.append({"name": argument, "tensor": {"file": file, "dtype": value.dtype,
-                                                               "shape": list(value.shape), "stride": list(value.stride)}})
-            else:
-                arguments.append(_plain(argument, value))
-        cases.append({"id": name, "function": case.function or task.functions[0], "arguments": arguments})
+    cases = [{"function": task.function(index), "turns": [_arguments(given, index, turn, home) for turn in turns]}
+             for index in range(len(task.cases))]
     spec = {"task": task.id, "kernel": task.kernel, "watch_operations": task.tile_elements is not None, "cases": cases,
-            "ieee": task.ieee, "max_tile": task.max_tile, "speed": _speed(task, seed)}
+            "ieee": task.ieee, "max_tile": task.max_tile, "turns": list(turns), "speed": timed(task, given.seed)}
     (home / "task.json").write_text(json.dumps(spec), encoding="utf-8")
+
+
+def _arguments(given: Given, index: int, turn: int, home: Path) -> list:
+    arguments = []
+    for name, value in given.arguments(index, turn).items():
+        if name.startswith("_"):
+            continue
+        if isinstance(value, Tensor):
+            file = f"case{index}.{turn}.{name}.npy"
+            np.save(home / file, value.storage, allow_pickle=False)
+            arguments.append({"name": name, "tensor": {"file": file, "dtype": value.dtype, "shape": list(value.shape),
+                                                       "stride": list(value.stride)}})
+        else:
+            arguments.append(_plain(name, value))
+    return arguments
 
 
 def _plain(name: str, value) -> dict:
@@ -43,12 +46,15 @@ def _plain(name: str, value) -> dict:
     return {"name": name, "value": value}
 
 
-def _speed(task: Task, seed: int) -> dict | None:
+def timed(task: Task, seed: int) -> dict | None:
+    """How the timed call is made: the seeds of its inputs, in the learner's process and in the replay, and which rows of
+    its results are judged."""
     if task.speed is None:
         return None
     arguments = task.speed.make()
     rows = next(v.shape[0] for v in arguments.values() if isinstance(v, RandomTensor) and len(v.shape) > 1)
     rng = np.random.default_rng([seed, *map(ord, task.id)])
-    return {"function": task.functions[0], "bytes": task.speed.bytes, "seed": int(rng.integers(1 << 31)),
+    return {"function": next(iter(task.functions)), "bytes": task.speed.bytes,
+            "seeds": [int(s) for s in rng.integers(1 << 31, size=2)],
             "rows": sorted(int(r) for r in rng.choice(rows, SPEED_ROWS, replace=False)),
             "arguments": [_plain(name, value) for name, value in arguments.items() if not name.startswith("_")]}

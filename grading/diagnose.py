@@ -4,23 +4,28 @@ Each finding has a kind; where a task's `hints` has an entry of that kind, it re
 findings the most telling one is shown: an access out of bounds explains a wrong number, not the other way round.
 """
 
+import ast
 import re
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from grading import record
 from grading.arrays import STORAGE, rounded
-from grading.checks import DType, Expected, RandomTensor, Task, Tensor, plain
 from grading.raised import meaning
+from grading.record import Place
+from grading.tasks import KINDS, Expected, Given, RandomTensor, Task, Tensor, guesses, plain
 from kernels.tolerances import limit
 
-#: kinds, the most telling first
-KINDS = ("not_defined", "stopped", "no_kernel", "foreign_kernel", "out_of_bounds", "unwritten", "exception", "compile",
-         "tf32", "count", "type", "dtype", "shape", "strides", "suspect", "overflow", "infinite", "nan", "divisor",
-         "sixteen_bit", "rounded_output", "row_scale", "tail", "some_rows", "wrong", "not_by_kernel", "torch_work",
-         "not_read", "input_changed", "verdict", "tile_too_wide", "whole_tensor", "bytes", "sectors", "replay", "slow")
-
 ADVICE = {
+    "left_over": "Take the line `raise NotImplementedError()` out of the answer.",
+    "refused": "The results have to come from the functions that stand under @triton.jit in the answer cell, launched on the "
+               "task's own inputs; what torch or Python computes beside them does not count.",
+    "promise": "tl.multiple_of and the like are promises: the compiler loads several elements at once where they hold, and "
+               "reads the wrong ones where they do not. Promise what is so for every input, or nothing.",
+    "race": "On a GPU programs run side by side, in any order. Let each element be written by the program that reads it, add "
+            "up with tl.atomic_add, or use a second launch.",
+    "kept": "Make what is returned anew in every call: the caller may hold the old one, and the numbers are others.",
     "not_defined": "Define it in the answer cell of this task; other cells are not carried over.",
     "no_kernel": "The task asks for a Triton kernel that does the work: write one and launch it.",
     "foreign_kernel": "Only kernels defined in your answer cells count.",
@@ -29,8 +34,6 @@ ADVICE = {
     "unwritten": "Every element of a result has to be stored by the kernel.",
     "compile": "The interpreter is more lenient than the compiler; on a GPU this kernel would not run.",
     "tf32": "tl.dot rounds fp32 to TF32 on a GPU unless it is asked not to: tl.dot(..., input_precision='ieee').",
-    "replay": "The results have to come from the kernels that stand under @triton.jit in the answer cells, launched on the "
-              "task's own inputs; what torch or Python computes beside them does not count.",
     "count": "Return exactly what the task lists, in that order.",
     "type": "Return exactly what the task lists, in that order.",
     "dtype": "Allocate the result in the dtype that the task asks for.",
@@ -66,7 +69,7 @@ ADVICE = {
 
 
 #: Kinds that a word of Python in a kernel may explain, and what to write there instead
-VALUES = ("out_of_bounds", "unwritten", "suspect", "infinite", "nan", "tail", "some_rows", "row_scale", "wrong")
+VALUES = ("out_of_bounds", "unwritten", "slip", "infinite", "nan", "tail", "some_rows", "row_scale", "wrong")
 INSTEAD = {"max": "tl.maximum", "min": "tl.minimum", "and": "&", "or": "|"}
 
 #: What 16-bit rounding changes in a row's scale at most; a larger change has another cause.
@@ -91,7 +94,9 @@ class Finding:
     text: str
     advice: str = ""
     case: str = ""
-    place: dict = field(default_factory=dict)
+    place: Place = field(default_factory=Place)
+    factors: tuple = ()  # lowest and highest factor of rows, and their number
+    factor: float = 1.0
 
     @property
     def rank(self) -> int:
@@ -101,7 +106,7 @@ class Finding:
         """The fault and what to do, as one paragraph."""
         advice = self.advice or task.hints.get(self.kind) or ADVICE.get(self.kind, "")
         at = f"Case \"{self.case}\": " if self.case else ""
-        functions = {case.function or task.functions[0] for case in task.cases if case.name == self.case}
+        functions = {task.function(i) for i, case in enumerate(task.cases) if case.name == self.case}
         if len(task.functions) > 1 and len(functions) == 1 and self.kind not in ("compile", "tf32"):
             at = f"In `{functions.pop()}`: {at}"
         return f"{at}{self.text.rstrip('.')}. {advice}".strip()
@@ -159,45 +164,125 @@ def matches(got: Got, expected: Expected, slack: float = 1.0) -> bool:
 # ---------------------------------------------------------------- one case
 
 
-def case_findings(task: Task, index: int, arguments: dict, record: dict, returned: list, after: dict) -> list:
-    """Every finding about one case. returned: [Got]; after: {argument: Tensor as the call left it}."""
-    case = task.cases[index]
-    function = case.function or task.functions[0]
-    found = [*_error(record, function)]
-    found += _compiled(record)
-    if record["meter"]:
-        found += _metered(task, arguments, record)
-    if record["returned"] is not None:
-        if task.verdict:
-            given = plain(arguments)
-            if task.kernel and record["meter"]:
-                given["_stored_by"] = {t["role"]: t["stored_by"] for t in record["meter"]["tensors"]}
-            fault = task.verdict(given, [g.values if not g.other else None for g in returned])
-            found += [Finding("verdict", fault, advice=" ")] if fault else []
-        else:
-            expected = of(task.oracle, function)(**plain(arguments))
-            constants = [value for launch in record["launches"] for value in launch["constants"].values()]
-            found += _values(task, function, arguments, expected, returned, after, constants)
-            if task.kernel and record["meter"] and not any(f.kind == "no_kernel" for f in found):
-                found += _stored(expected, record)
-        found += _changed(task, function, arguments, after)
-    found += [*operations(task, arguments, record), *_ran(task, record)]
-    python = sorted({word for launch in record["launches"] for word in launch.get("python", ())})
+def of_run(given: Given, index: int, case: record.Case) -> list:
+    """What the learner's process tells about one case, but for values."""
+    task, arguments = given.task, given.arguments(index)
+    found = [*_error(task, index, case.error, case.stub)]
+    found += operations(task, arguments, case.operations)
+    found += [Finding("input_changed", f"the call changed its input {name}") for name in case.changed]
+    if not case.held:
+        found.append(Finding("kept", "called again with other numbers, it writes into what it had returned before, which its "
+                             "caller still holds"))
+    return _named(found, task.cases[index].name)
+
+
+def of_kernels(task: Task, trace: record.Trace | None, played: record.Played | None, playing: str, launched: bool,
+               defined: set | None) -> list:
+    """[(case index, Finding)] about a task's kernels as a whole: where they come from, and whether they ran by themselves."""
+    foreign = [told.name for told in trace.functions if not told.own or defined is not None and tree_of(told.source)
+               not in defined] if trace else []
+    if not launched:
+        return [(0, Finding("no_kernel", "no Triton kernel was launched"))]
+    if foreign:
+        return [(0, Finding("foreign_kernel", f"the kernel {foreign[0]} comes from outside your answer"))]
+    if played is None:
+        return [(0, Finding("stopped", f"the kernels of this task could not be run to their end: {playing}",
+                            "Look for a loop without end, or for sizes that are far too large."))]
+    if played.refused:
+        return [(0, Finding("refused", played.refused))]
+    if played.kept:
+        index, text = played.kept
+        return [(index, *_named([Finding("kept", text)], task.cases[index].name if index < len(task.cases) else ""))]
+    return []
+
+
+def tree_of(source: str) -> str:
+    """A function's source without what does not matter: blanks, comments, decorators, its margin. '' for none."""
+    try:
+        tree = ast.parse(source).body[0]
+        tree.decorator_list = []
+        return ast.dump(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, IndexError, AttributeError):
+        return ""
+
+
+def of_replay(given: Given, index: int, replayed: record.Replayed, arguments: dict) -> list:
+    """What a call's kernels did by themselves, but for values."""
+    task = given.task
+    found = [*_error(task, index, replayed.error)]
+    found += _compiled(replayed.compile)
+    if replayed.metered:
+        found += _metered(task, arguments, replayed)
+        if replayed.returned is not None and not any(f.kind == "no_kernel" for f in found) and not task.verdict:
+            found += _stored(given.expected(index, replayed.turn), replayed.metered)
+    return _named(found, task.cases[index].name)
+
+
+def of_values(given: Given, index: int, where, returned: list, after: dict, metered: record.Metered | None) -> list:
+    """What is wrong with what a call returned ([Got]) and left of its inputs ({argument: Tensor}). where: the turn whose
+    inputs it got, or the inputs themselves."""
+    task, function = given.task, given.task.function(index)
+    arguments = given.arguments(index, where) if isinstance(where, int) else where
+    expected = []
+    if task.verdict:
+        told = plain(arguments)
+        if metered:
+            told["_stored_by"] = {t.role: t.stored_by for t in metered.tensors}
+        fault = task.verdict(told, [g.values if not g.other else None for g in returned])
+        found = [Finding("verdict", fault, advice=" ")] if fault else []
+    else:
+        expected = given.expected(index, where) if isinstance(where, int) else expected_of(task, function, arguments)
+        found = [*_values(task, function, arguments, expected, returned, after, widths_of(arguments, metered))]
+    in_place = {e.argument for e in expected}
+    for name, left in after.items():
+        before = arguments[name].storage
+        if name not in in_place and not np.array_equal(left.storage, before, equal_nan=before.dtype.kind == "f"):
+            found.append(Finding("input_changed", f"the call changed its input {name}"))
+    _add_python(found, metered)
+    if metered and metered.prepared:
+        for finding in found:
+            if finding.kind in VALUES:
+                finding.advice += (" Something that torch or Python had put into a tensor went into a kernel here; what is made "
+                                   "from the inputs beforehand does not count, the kernel has to compute it.")
+    return _named(found, task.cases[index].name)
+
+
+def expected_of(task: Task, function: str, arguments: dict) -> list:
+    """What has to come out of a call with these arguments."""
+    from grading.tasks import expected
+
+    return expected(task.functions[function], arguments)
+
+
+def widths_of(arguments: dict, metered: record.Metered | None) -> list:
+    """What a tile may be wide: the sides of the kernels' accesses, or plain numbers of the call."""
+    if metered:
+        return sorted({side for shape in metered.shapes for side in shape if side > 1})
+    return sorted({n for n in arguments.values() if type(n) is int and n > 1})
+
+
+def _named(found: list, name: str) -> list:
     for finding in found:
-        finding.case = finding.case or case.name
-        if python and finding.kind in VALUES:
-            finding.text += (f". The kernel says {' and '.join(f'`{word}`' for word in python)}, which in Python takes "
-                             f"a tile as one value: on tiles use {' and '.join(INSTEAD[word] for word in python)}")
+        finding.case = finding.case or name
     return found
 
 
-def manner(task: Task, seed: int) -> str:
+def _add_python(found: list, metered: record.Metered | None) -> None:
+    """Say where a kernel's Python words take a tile as one value."""
+    words = metered.python if metered else ()
+    for finding in found:
+        if words and finding.kind in VALUES:
+            finding.text += (f". The kernel says {' and '.join(f'`{word}`' for word in words)}, which in Python takes "
+                             f"a tile as one value: on tiles use {' and '.join(INSTEAD[word] for word in words)}")
+
+
+def manner(given: Given) -> str:
     """How a task's cases are right: what was compared, and with what."""
-    if task.verdict:
+    if given.task.verdict:
         return "judged right"
     exact = True
-    for i, case in enumerate(task.cases):
-        for e in of(task.oracle, case.function or task.functions[0])(**plain(task.arguments(i, seed))):
+    for index in range(len(given.task.cases)):
+        for e in given.expected(index):
             if isinstance(e.values, np.ndarray):
                 return "right against an fp64 reference"
             exact &= not isinstance(e.values, float)
@@ -206,24 +291,25 @@ def manner(task: Task, seed: int) -> str:
 
 def most_telling(task: Task, found: list) -> Finding:
     """The finding to show, out of [(case index, Finding)] of a whole task."""
-    order = [task.cases[i].function or task.functions[0] for i, _ in found]
-    first = min(order, key=task.functions.index)  # what is wrong there may be all that is wrong in a later function
+    names = list(task.functions)
+    order = [task.function(i) for i, _ in found]
+    first = min(order, key=names.index)  # what is wrong there may be all that is wrong in a later function
     here = [pair for pair, function in zip(found, order) if function == first]
-    big = any(f.kind == "row_scale" and abs(f.place.get("factor", 1) - 1) > SIXTEEN_BIT_ROUNDING for _, f in here)
+    big = any(f.kind == "row_scale" and abs(f.factor - 1) > SIXTEEN_BIT_ROUNDING for _, f in here)
     kept = [(i, f) for i, f in here if not (big and f.kind == "sixteen_bit")] or here  # rounding is never that large
     _constant(kept)
-    zero = [f.kind for _, f in kept if f.place.get("zero")]
+    zero = [f.kind for _, f in kept if f.text.startswith(f"{f.place.output} is zero")]
     if 2 * zero.count("wrong") > len(zero):  # zero in any dtype: no overflow
-        kept = [(i, f) for i, f in kept if not (f.place.get("zero") and f.kind == "overflow")]
+        kept = [(i, f) for i, f in kept if not (f.kind == "overflow" and f.text.startswith(f"{f.place.output} is zero"))]
     # a mistaken formula shows in every case that it spoils; one match among many other failures is a coincidence
-    suspects = [f.text for _, f in kept if f.kind == "suspect"]
+    slips = [f.text for _, f in kept if f.kind == "slip"]
     others = [f for _, f in kept if f.kind in ("divisor", "sixteen_bit", "rounded_output", "row_scale", "wrong")
-              and "output" in f.place and not f.place.get("zero")]
-    kept = [(i, f) for i, f in kept if f.kind != "suspect" or 2 * suspects.count(f.text) > len(others)]
+              and f.place.output and not f.text.startswith(f"{f.place.output} is zero")]
+    kept = [(i, f) for i, f in kept if f.kind != "slip" or 2 * slips.count(f.text) > len(others)]
     index, finding = min(kept, key=lambda pair: (pair[1].rank, pair[0]))
     case = task.cases[index]
     if case.hint and {i for i, _ in found} == {index} and finding.kind not in (
-            "suspect", "bytes", "no_kernel", "exception", "compile", "count", "type", "dtype", "shape"):
+            "slip", "bytes", "no_kernel", "exception", "compile", "count", "type", "dtype", "shape"):
         finding.advice = case.hint
         finding.text = finding.text.replace(FAR, "")
     return finding
@@ -231,107 +317,108 @@ def most_telling(task: Task, found: list) -> Finding:
 
 def _constant(found: list) -> None:
     """Small factors that are the same in every row of every case are no rounding, which differs from row to row."""
-    small = [f for _, f in found if f.kind == "sixteen_bit" and f.place.get("factors")]
-    low = min((f.place["factors"][0] for f in small), default=1)
-    high = max((f.place["factors"][1] for f in small), default=1)
-    rows = sum(f.place["factors"][2] for f in small)
+    small = [f for _, f in found if f.kind == "sixteen_bit" and f.factors]
+    low = min((f.factors[0] for f in small), default=1)
+    high = max((f.factors[1] for f in small), default=1)
+    rows = sum(f.factors[2] for f in small)
     far = max(abs(low - 1), abs(high - 1))
     if rows < 3 or (low - 1) * (high - 1) <= 0 or high - low > max(0.02 * far, 2e-6):
         return
     for f in small:
-        f.kind, f.text = "row_scale", f"all of {f.place['output']} is off by one factor, {f.place['factor']:.6g}"
+        f.kind, f.text = "row_scale", f"all of {f.place.output} is off by one factor, {f.factor:.6g}"
         f.advice = ("Rounding would differ from row to row. A constant with too few digits does this, or a small term "
                     "that is missing or stands in another place.")
 
 
-def of(oracle, function: str):
-    """The oracle of one function of a task: a task with several functions has a dictionary."""
-    return oracle[function] if isinstance(oracle, dict) else oracle
-
-
-def _outside(access: dict) -> str:
+def _outside(access: record.Stray) -> str:
     """An access outside a tensor, in words that need no lesson on lanes."""
-    kind = {"read": "load", "write": "store"}.get(access["kind"], "access")
-    return re.sub(r"\((\d+) lane(s?) of this access\)$", rf"(\1 element\2 of one {kind})", access["text"])
+    kind = {"read": "load", "write": "store"}.get(access.kind, "access")
+    return re.sub(r"\((\d+) lane(s?) of this access\)$", rf"(\1 element\2 of one {kind})", access.text)
 
 
-def _error(record: dict, function: str):
-    error = record["error"]
+def _error(task: Task, index: int, error: record.Error | None, stub: bool = False):
+    function = task.function(index)
     if error is None:
         return
-    if error["type"] == "NameError" and error["text"] == f"{function} is not defined":
+    if error.type == "NameError" and error.text == f"{function} is not defined":
         yield Finding("not_defined", f"the function {function} does not exist")
         return
-    text = error["text"].strip().splitlines()
-    said = f"{error['type']}: {text[0] if text else ''}"
-    if error["type"] not in ("NameError", "IndexError", "ValueError", "TypeError") and len(text) > 1:
-        said = f"{error['type']}: {text[-1]}"
-    where = f" ({error['where']})" if error["where"] else ""
-    fault, advice = meaning(error["text"], error["where"])
+    if error.type == "NotImplementedError" and not error.text:
+        what = f"the kernel {error.kernel}" if error.kernel else function
+        yield Finding("not_defined" if stub else "left_over", f"{what} is still the stub" if stub else
+                      f"{what} still ends in the stub's `raise NotImplementedError()`")
+        return
+    text = error.text.strip().splitlines()
+    said = f"{error.type}: {text[0] if text else ''}"
+    if error.type not in ("NameError", "IndexError", "ValueError", "TypeError") and len(text) > 1:
+        said = f"{error.type}: {text[-1]}"
+    where = f" ({error.where})" if error.where else ""
+    fault, advice = meaning(error.text, error.where)
     if fault:
-        said = f"{error['type']}: {fault}"
-    if error["type"] == "NameError":
+        said = f"{error.type}: {fault}"
+    if error.type == "NameError":
         advice = "Whatever an answer needs has to stand in an answer cell: only those are carried over."
-    elif error["type"] in ("ModuleNotFoundError", "ImportError"):
+    elif error.type in ("ModuleNotFoundError", "ImportError"):
         advice = "While grading only instruments, torch, triton and numpy can be imported; write the kernel yourself."
-    yield Finding("exception", f"{function} raised {said}{where}", advice)
+    yield Finding("exception", f"{error.kernel or function} raised {said[:400]}{where}", advice)
 
 
-def _compiled(record: dict):
-    for error in (record.get("compile") or [])[:1]:
-        if error.get("tf32"):
-            yield Finding("tf32", f"compiled for sm_{error['arch']}, the kernel {error['kernel']} multiplies fp32 in TF32, "
+def _compiled(errors: list):
+    for error in errors[:1]:
+        if error.tf32:
+            yield Finding("tf32", f"compiled for sm_{error.arch}, the kernel {error.kernel} multiplies fp32 in TF32, "
                           "with 10 bits of mantissa")
             continue
-        fault, advice = meaning(error["text"])
-        yield Finding("compile", f"the kernel {error['kernel']} does not compile for sm_{error['arch']}: "
-                      f"{fault or error['text']}", advice)
+        fault, advice = meaning(error.text)
+        yield Finding("compile", f"the kernel {error.kernel} does not compile for sm_{error.arch}: "
+                      f"{fault or error.text}", advice)
 
 
-def _metered(task: Task, arguments: dict, record: dict):
-    tensors, launches = record["meter"]["tensors"], record["launches"]
-    if task.kernel and not launches and record["returned"] is not None:
-        yield Finding("no_kernel", "no Triton kernel was launched")
+def _metered(task: Task, arguments: dict, replayed: record.Replayed):
+    metered = replayed.metered
+    tensors, whole = metered.tensors, replayed.returned is not None
+    if not metered.kernels:
+        if whole:
+            yield Finding("no_kernel", "no Triton kernel was launched")
         return
-    foreign = next((l["kernel"] for l in launches if not l["own"]), None)
-    if task.kernel and foreign:
-        yield Finding("foreign_kernel", f"the kernel {foreign} comes from outside your answer")
-    strays = [access for t in tensors for access in t["out_of_bounds"]]
+    strays = [access for t in tensors for access in t.strays]
     if strays:
         more = f", and {len(strays) - 1} more such access{'es' * (len(strays) > 2)}" if len(strays) > 1 else ""
-        t = next(t for t in tensors if t["out_of_bounds"])
-        text, advice = _stray(task, arguments, t, launches)
-        yield Finding("out_of_bounds", _outside(strays[0]) + more + text, advice, place={"index": strays[0]["index"]})
+        t = next(t for t in tensors if t.strays)
+        text, advice = _stray(task, arguments, t, metered)
+        found = Finding("out_of_bounds", _outside(strays[0]) + more + text, advice, place=Place(first=[strays[0].index]))
+        _add_python([found], metered)
+        yield found
+    yield from (Finding("promise", text) for text in metered.promises[:1])
+    yield from (Finding("race", text) for text in metered.races[:1])
     for name, value in arguments.items():
-        if task.kernel and isinstance(value, Tensor) and len(value.shape) > 1 and value.nbytes and not strays:
-            if sum(t["unique_read"] for t in tensors if t["role"] == name) < value.nbytes:
+        if isinstance(value, Tensor) and len(value.shape) > 1 and value.nbytes and not strays and whole:
+            if sum(t.unique_read for t in tensors if t.role == name) < value.nbytes:
                 yield Finding("not_read", f"the kernels do not read all of {name}")
-    if task.max_tile:
-        wide = [(name, value) for l in launches for name, value in l["constants"].items()
-                if isinstance(value, int) and value > task.max_tile and value & (value - 1) == 0]  # as every tile's width
-        if wide:
-            yield Finding("tile_too_wide", f"{wide[0][0]}={wide[0][1]:,}, and the task allows tiles of at most "
-                          f"{task.max_tile:,} columns")
-    if task.minimum_bytes and record["returned"] is not None:
+    widest = max((side for shape in metered.shapes for side in shape), default=0)
+    if task.max_tile and widest > task.max_tile:
+        yield Finding("tile_too_wide", f"a load or store takes {widest:,} elements side by side, and the task allows tiles of "
+                      f"at most {task.max_tile:,}")
+    if task.minimum_bytes and whole:
         yield from _bytes(task, arguments, tensors)
         if task.sector_factor:
             yield from _sectors(task, arguments, tensors)
 
 
-def _stray(task: Task, arguments: dict, t: dict, launches: list) -> tuple[str, str]:
+def _stray(task: Task, arguments: dict, t: record.Counts, metered: record.Metered) -> tuple[str, str]:
     """What an access out of bounds tells beyond itself: (words, what to do); "" where a missing mask may explain it."""
-    access, shape = t["out_of_bounds"][0], t["shape"]
+    access, shape = t.strays[0], t.shape
     size = int(np.prod(shape))
-    if access["kind"] == "write" and len(shape) == 1 and access["count"] >= size and _per_row(shape[0], arguments):
-        return (f": {t['name']} holds one number per row, and a tile is stored there",
+    if access.kind == "write" and len(shape) == 1 and access.count >= size and _per_row(shape[0], arguments):
+        return (f": {t.name} holds one number per row, and a tile is stored there",
                 "Reduce the tile to one number (tl.sum, tl.max) before it is stored.")
-    tile = max((n for launch in launches for n in launch["constants"].values() if type(n) is int), default=1)
-    grid = next((launch["grid"] for launch in launches if f" of {launch['kernel']} " in access["text"]), [])
-    inner = grid and all(at < n // 2 for at, n in zip(access["program"], grid) if n > 3) and any(n > 3 for n in grid)
-    if t["role"] in arguments:
-        size = arguments[t["role"]].storage.size
+    tile = max((int(np.prod(shape)) for shape in metered.shapes), default=1)
+    grid = next((grid for name, grid in metered.kernels if f" of {name} " in access.text), [])
+    inner = grid and all(at < n // 2 for at, n in zip(access.program, grid) if n > 3) and any(n > 3 for n in grid)
+    if t.role in arguments:
+        size = arguments[t.role].storage.size
     far = size + tile + (shape[-1] if shape else 1)
-    if any(not 0 <= a["index"] < far for a in t["out_of_bounds"]):
+    if any(not 0 <= a.index < far for a in t.strays):
         known = "mask" not in task.hints.get("out_of_bounds", "mask").lower()  # the task itself names another cause
         return "" if known else FAR, ""
     if inner and len(shape) > 1:
@@ -346,37 +433,37 @@ def _per_row(count: int, arguments: dict) -> bool:
 
 def _bytes(task: Task, arguments: dict, tensors: list):
     minimum = task.minimum_bytes(**arguments)
-    requested = sum(t["read"] + t["written"] for t in tensors)
+    requested = sum(t.read + t.written for t in tensors)
     if requested <= task.bytes_factor * sum(minimum.values()) + SMALL_CHANGE:
         return
-    excess = {t["name"]: t["read"] + t["written"] - minimum.get(t["role"], 0) for t in tensors}
-    worst = max(tensors, key=lambda t: excess[t["name"]])
-    times = worst["read"] / worst["unique_read"] if worst["unique_read"] else 0
-    if not worst["role"]:
-        what = f"{worst['name']}, a tensor between your kernels, moves {worst['read'] + worst['written']:,} bytes of it"
+    excess = {t.name: t.read + t.written - minimum.get(t.role, 0) for t in tensors}
+    worst = max(tensors, key=lambda t: excess[t.name])
+    times = worst.read / worst.unique_read if worst.unique_read else 0
+    if not worst.role:
+        what = f"{worst.name}, a tensor between your kernels, moves {worst.read + worst.written:,} bytes of it"
     elif times > 1.05:
-        what = f"{worst['name']} is read {times:.1f} times over"
+        what = f"{worst.name} is read {times:.1f} times over"
     else:
-        what = f"most of the excess is {worst['name']}, {excess[worst['name']]:,} bytes too many"
+        what = f"most of the excess is {worst.name}, {excess[worst.name]:,} bytes too many"
     yield Finding("bytes", f"the kernels ask for {requested:,} bytes, {requested / sum(minimum.values()):.2f} times the "
                   f"minimum of {sum(minimum.values()):,}: {what}")
 
 
 def _sectors(task: Task, arguments: dict, tensors: list):
     minimum = sum(task.minimum_bytes(**arguments).values())
-    moved = 32 * sum(t["sectors"] for t in tensors)
+    moved = 32 * sum(t.sectors for t in tensors)
     if moved > task.sector_factor * minimum + SMALL_CHANGE:
-        worst = max(tensors, key=lambda t: t["sectors"])
-        asked = worst["read"] + worst["written"]
+        worst = max(tensors, key=lambda t: t.sectors)
+        asked = worst.read + worst.written
         yield Finding("sectors", f"the accesses touch {moved:,} bytes of sectors, {moved / minimum:.1f} times the minimum of "
-                      f"{minimum:,}: of {worst['name']}, {asked:,} bytes are asked for in {worst['sectors']:,} sectors of 32")
+                      f"{minimum:,}: of {worst.name}, {asked:,} bytes are asked for in {worst.sectors:,} sectors of 32")
 
 
-def _stored(expected: list, record: dict):
+def _stored(expected: list, metered: record.Metered):
     """Each result in a tensor that a kernel stored, every element of it."""
     position = 0
-    if record["launches"] and not record["meter"]["programs"]:
-        yield Finding("unwritten", f"no program ran: the grid is {tuple(record['launches'][0]['grid'])}",
+    if metered.kernels and not metered.programs:
+        yield Finding("unwritten", f"no program ran: the grid is {tuple(metered.kernels[0][1])}",
                       "A number of programs that is rounded down can be 0: round it up.")
         return
     for e in expected:
@@ -384,26 +471,26 @@ def _stored(expected: list, record: dict):
         position += not e.argument
         if not isinstance(e.values, np.ndarray) or not e.values.size:
             continue
-        launched = [t for t in record["meter"]["tensors"] if t["role"] == role]
+        launched = [t for t in metered.tensors if t.role == role]
         if not launched:
             yield Finding("not_by_kernel", f"no kernel stored {e.name}")
             continue
-        t = max(launched, key=lambda t: t["unique_written"])
-        if t["unique_written"] and not t["unwritten"] and len(launched) == 1:
+        t = max(launched, key=lambda t: t.unique_written)
+        if t.unique_written and not t.unwritten and len(launched) == 1:
             continue
-        if sum(t["unique_written"] for t in launched) >= e.values.size * STORAGE[e.dtype].itemsize and len(launched) > 1:
+        if sum(t.unique_written for t in launched) >= e.values.size * STORAGE[e.dtype].itemsize and len(launched) > 1:
             continue  # stored through several views of it
-        if not t["unique_written"]:
+        if not t.unique_written:
             yield Finding("unwritten", f"no program stores anything to {e.name}",
                           "Pass it to the kernel and store every element of it.")
             continue
-        yield _holes(e, t, record["launches"])
+        yield _holes(e, t, metered.kernels)
 
 
-def _holes(e: Expected, t: dict, launches: list) -> Finding:
+def _holes(e: Expected, t: record.Counts, kernels: list) -> Finding:
     """Elements that no program wrote: columns, rows, or scattered."""
-    shape, first, count = t["shape"], t["first_unwritten"], t["unwritten"]
-    axes = any(n > 1 for launch in launches for n in launch["grid"][1:])
+    shape, first, count = t.shape, t.first_unwritten, t.unwritten
+    axes = any(n > 1 for _, grid in kernels for n in grid[1:])
     axes = " Check which axis of the grid counts rows and which columns." if axes else ""
     if len(shape) == 2 and first[0] == 0 and first[1] > 0 and count == shape[0] * (shape[1] - first[1]):
         text = f"columns from {first[1]:,} on of {e.name} are never written, and a row has {shape[1]:,}"
@@ -421,9 +508,9 @@ def _holes(e: Expected, t: dict, launches: list) -> Finding:
     return Finding("unwritten", text, ADVICE["unwritten"])
 
 
-def operations(task: Task, arguments: dict, record: dict):
+def operations(task: Task, arguments: dict, done: dict):
     """What torch itself did: more than a tile at once, or, beside a kernel, more than a vector's worth."""
-    done = {name: count for name, count in (record["operations"] or {}).items() if name not in task.torch_operations}
+    done = {name: count for name, count in done.items() if name not in task.torch_operations}
     if not done:
         return
     operation, elements = max(done.items(), key=lambda item: item[1])
@@ -437,28 +524,10 @@ def operations(task: Task, arguments: dict, record: dict):
             yield Finding("torch_work", f"torch's `{operation}` worked on {elements:,} elements outside the kernel")
 
 
-def _ran(task: Task, record: dict):
-    """What a GPU ran beside the answer's kernels and torch's own, which `operations` sees: cuBLAS and other libraries."""
-    own = {launch["kernel"] for launch in record["launches"]} if task.kernel else set()
-    foreign = [name for name in record.get("kernels") or [] if task.kernel and name not in own
-               and not re.match(r"Mem(set|cpy)|.*\bat(_cuda_detail)?::", name)]
-    if foreign:
-        yield Finding("foreign_kernel", f"on the GPU ran {foreign[0][:100]}, which comes from outside your answer")
-
-
-def _changed(task: Task, function: str, arguments: dict, after: dict):
-    in_place = set()
-    if not task.verdict:
-        in_place = {e.argument for e in of(task.oracle, function)(**plain(arguments))}
-    for name, left in after.items():
-        if name not in in_place and not np.array_equal(left.storage, arguments[name].storage, equal_nan=left.storage.dtype.kind == "f"):
-            yield Finding("input_changed", f"the call changed its input {name}")
-
-
 # ---------------------------------------------------------------- wrong values
 
 
-def _values(task: Task, function: str, arguments: dict, expected: list, returned: list, after: dict, constants: list):
+def _values(task: Task, function: str, arguments: dict, expected: list, returned: list, after: dict, widths: list):
     wanted = [e for e in expected if not e.argument]
     if len(returned) == 1 and returned[0].values is None and not returned[0].other:
         yield Finding("count", f"{function} returned None", "Does its last line say `return`?")
@@ -481,10 +550,10 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
     wrong = [(got, e) for got, e in pairs if not matches(got, e)]
     if not wrong:
         return
-    suspect = _suspect(task, function, arguments, pairs, {e.name for _, e in wrong})
-    if suspect:
-        suspect.place = _scalars(function, arguments, pairs)
-        yield suspect
+    slip = _slip(task, function, arguments, pairs, {e.name for _, e in wrong}, widths)
+    if slip:
+        slip.place = _scalars(function, arguments, pairs)
+        yield slip
         return
     wrong.sort(key=lambda pair: not isinstance(pair[1].values, np.ndarray) or pair[1].values.ndim < 2)
     got, e = wrong[0]
@@ -494,26 +563,20 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
         yield Finding("wrong", f"{function}({call}) gives {got.values!r}{named}, expected {e.values!r}",
                       place=_scalars(function, arguments, pairs))
         return
-    widths = _widths(arguments, constants)
     yield _shape_of_failure(got, e, arguments, widths)
     # what the first result hides (a row scaled by 0 is no longer a scale), another may tell
     for got, e in wrong[1:]:
         yield _shape_of_failure(got, e, arguments, widths)
 
 
-def _scalars(function: str, arguments: dict, pairs: list) -> dict:
-    """A call of plain values, what it gave and what is right, for the page; {} where tensors take part."""
+def _scalars(function: str, arguments: dict, pairs: list) -> Place:
+    """A call of plain values, what it gave and what is right, for the page; nothing where tensors take part."""
     values = [*arguments.values(), *(v for got, e in pairs for v in (got.values, e.values))]
     if not all(isinstance(value, (int, float, str)) for value in values):
-        return {}
+        return Place()
     inputs = ", ".join(f"{name}={value}" for name, value in arguments.items())
-    return {"call": f"{function}({inputs})", "yours": {e.name: got.values for got, e in pairs},
-            "right": {e.name: e.values for _, e in pairs}}
-
-
-def _widths(arguments: dict, constants: dict) -> set:
-    """The powers of two among a call's arguments and its launches' constexprs: one of them is the width of a tile."""
-    return {n for n in [*arguments.values(), *constants] if type(n) is int and n > 1 and n & (n - 1) == 0}
+    return Place(call=f"{function}({inputs})", yours={e.name: got.values for got, e in pairs},
+                 right={e.name: e.values for _, e in pairs})
 
 
 def _form(got: Got, e: Expected):
@@ -545,16 +608,13 @@ def _article(word: str) -> str:
     return f"{'an' if word[0] in 'aeiou' else 'a'} {word}"
 
 
-def _suspect(task: Task, function: str, arguments: dict, pairs: list, wrong: set):
-    """The first suspect whose results are the learner's, wherever those are wrong."""
-    for suspect in task.suspects:
-        oracle = suspect.oracle.get(function) if isinstance(suspect.oracle, dict) else suspect.oracle
-        with np.errstate(all="ignore"):
-            guesses = list(oracle(**plain(arguments))) if oracle else []
-        for guess in guesses:
+def _slip(task: Task, function: str, arguments: dict, pairs: list, wrong: set, widths: list):
+    """The first slip whose results are the learner's, wherever those are wrong."""
+    for slip in task.slips:
+        for guess in guesses(task, slip, function, arguments, widths):
             by_name = {g.name: g for g in guess}
             if wrong <= set(by_name) and all(_explains(got, e, by_name[e.name]) for got, e in pairs if e.name in wrong):
-                return Finding("suspect", suspect.name, suspect.hint)
+                return Finding("slip", slip.fault, slip.hint)
     return None
 
 
@@ -569,7 +629,7 @@ def _explains(got: Got, e: Expected, guess: Expected) -> bool:
     return truth > 3 * guessed
 
 
-def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widths: set = frozenset()) -> Finding:
+def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widths: list = ()) -> Finding:
     """Read the pattern of a wrong tensor. widths: what a tile may be wide."""
     values, reference = got.values, e.values
     tensors = [t for t in (arguments or {}).values() if isinstance(t, Tensor)]
@@ -585,9 +645,9 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
     first = tuple(int(i) for i in np.unravel_index(int(np.argmax(element)), table.shape))
     at = first if values.ndim > 1 else first[:1] if per_row else first[1:]
     along = "columns" if values.ndim > 1 else "elements"
-    place = {"output": e.name, "first": list(at), "expected": float(right[first]), "got": float(table[first]),
-             "wrong": float(element.mean()), "error": float(errors.max()), "limit": most,
-             "shape": list(table.shape), "map": picture(element)}
+    place = Place(output=e.name, first=list(at), expected=float(right[first]), got=float(table[first]),
+                  wrong=float(element.mean()), error=float(errors.max()), limit=most, shape=list(table.shape),
+                  map=picture(element))
     seen = (f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {_share(element)} of {e.name} "
             f"is off, the worst {'row ' * (values.ndim > 1)}by {errors.max():.1e} (limit {most:.0e})")
     rows, columns = element.any(axis=1), element.any(axis=0)
@@ -611,7 +671,6 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
                            "In a maximum: nothing was compared with the value that it starts from.")
         return Finding("overflow" if "fp16" in dtypes else "infinite", seen, place=place)
     if not table.any() and right.any():
-        place["zero"] = True
         if "fp16" in dtypes:
             return Finding("overflow", f"{e.name} is zero everywhere: a square or a sum that overflowed to infinity, "
                            "in a divisor, does that", place=place)
@@ -692,27 +751,27 @@ def _row_factors(table: np.ndarray, right: np.ndarray, most: float):
     return factors[usable]
 
 
-def _scaled(factors: np.ndarray, e: Expected, cols: int, most: float, place: dict, widths: set, per_row: bool):
+def _scaled(factors: np.ndarray, e: Expected, cols: int, most: float, place: Place, widths: list, per_row: bool):
     """The finding about rows that are each off by a factor; None where single numbers are off by any factors."""
     low, high = float(factors.min()), float(factors.max())
     far = low if abs(low - 1) > abs(high - 1) else high
-    place["factor"] = far
+    by = {"place": place, "factor": far}
     constant = high - low < 5 * most * high
     seen = f"each row of {e.name} is off by a factor ({low:.6g}{'' if constant else f' to {high:.6g}'})"
     if constant and cols > 1 and e.dtype == "fp32":
-        for width in ({1 << (cols - 1).bit_length()} | widths) - {cols}:
+        for width in ({1 << (cols - 1).bit_length()} | set(widths)) - {cols}:
             if abs(high / (width / cols)**0.5 - 1) < 3 * most:
-                return Finding("divisor", f"{seen}: the square root of {width}/{cols}", place=place)
+                return Finding("divisor", f"{seen}: the square root of {width}/{cols}", **by)
             if abs(high * width / cols - 1) < 3 * most:
-                return Finding("divisor", f"{seen}: {cols}/{width}", place=place)
+                return Finding("divisor", f"{seen}: {cols}/{width}", **by)
     if abs(far - 1) < SIXTEEN_BIT_ROUNDING and e.dtype == "fp32":
-        place["factors"] = [low, high, len(factors)]
-        return Finding("sixteen_bit", f"{seen}: the size of 16-bit rounding, in a result that is fp32", place=place)
+        return Finding("sixteen_bit", f"{seen}: the size of 16-bit rounding, in a result that is fp32",
+                       factors=(low, high, len(factors)), **by)
     if per_row and (len(factors) < 2 or low < 1 < high):
         return None
     if constant and len(factors) > 1:
-        return Finding("row_scale", f"{seen}, one and the same", place=place)
+        return Finding("row_scale", f"{seen}, one and the same", **by)
     if abs(far - 1) > SIXTEEN_BIT_ROUNDING and not low < 1 < high:
-        return Finding("row_scale", seen, place=place, advice="Look at what is one number for the row, such as a sum "
+        return Finding("row_scale", seen, **by, advice="Look at what is one number for the row, such as a sum "
                        "or its divisor: part of the row was left out, or a 16-bit running sum stopped growing.")
-    return Finding("row_scale", seen, place=place)
+    return Finding("row_scale", seen, **by)

@@ -1,140 +1,120 @@
-"""Forms the verdict on a task from what a learner's process left behind; references never entered that process."""
+"""Forms the verdict on a task, once, from what the jail left behind; references never entered it."""
 
-import io
-import json
-import os
-import stat
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from grading import diagnose
+from grading import diagnose, record
 from grading.arrays import STORAGE, Tensor, decode
-from grading.checks import RandomTensor, Task, plain
 from grading.diagnose import Finding, Got
+from grading.record import Undecodable, Verdict
+from grading.tasks import Given, RandomTensor, Task
 
-STATUSES = ("passed", "failed", "not_attempted", "pending", "ungraded")
-MAX_BYTES = 1 << 30  # of one returned array
 ALL = {2: "both", 3: "all three", 4: "all four"}
-MAX_RESULT = 32 << 20  # of result.json
-UNREADABLE = (KeyError, TypeError, AttributeError, IndexError, OSError, ValueError, OverflowError, RecursionError)
-
-
-@dataclass
-class Verdict:
-    """What is known about one task.
-
-    status: passed (every point earned), pending (nothing wrong, and `pending_points` wait for a GPU), failed (something
-    checked is wrong; `points` may be above 0 where only speed is missing), not_attempted, ungraded (the grader's own
-    fault, told in `hint`). proved, unproved: sentences. place: numbers of the failure, for the page.
-    """
-
-    id: str
-    title: str
-    status: str
-    points: int
-    pending_points: int
-    max_points: int
-    hint: str = ""
-    kind: str = ""
-    proved: list = field(default_factory=list)
-    unproved: list = field(default_factory=list)
-    place: dict = field(default_factory=dict)
-
-    def __str__(self):
-        points = f"{self.points} of {self.max_points} points"
-        if self.pending_points:
-            points += f", {self.pending_points} pending"
-        lines = [f"{self.id}  {self.title}: {self.status.replace('_', ' ')}, {points}"]
-        lines += [f"  proved: {sentence}" for sentence in self.proved]
-        lines += [f"  not proved here: {sentence}" for sentence in self.unproved]
-        if self.hint:
-            lines.append(f"  hint: {self.hint}")
-        return "\n".join(lines)
+MAX_BYTES = 1 << 30  # of one returned array
+KINDS_OF_TIMING = ("slow", "exception")  # of a failure at the timed size that says nothing against the results
 
 
 def simple(task: Task, status: str, hint: str = "", kind: str = "") -> Verdict:
     """A verdict without points."""
-    return Verdict(task.id, task.title, status, 0, 0, task.max_points, hint, kind)
+    return Verdict(id=task.id, title=task.title, status=status, points=0, pending_points=0, max_points=task.max_points,
+                   hint=hint, kind=kind)
 
 
-def load(folder: Path, task: Task) -> dict | None:
-    """What the probe wrote about a task; None where it wrote nothing that can be read."""
-    try:
-        found = json.loads(inside(folder, folder / "results" / task.id / "result.json", MAX_RESULT))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else {"cases": [], "finished": True, "environment": {}, "speed": None}
+def failed(task: Task, finding: Finding, more: str = "") -> Verdict:
+    """The verdict on a task in which this was found."""
+    found = simple(task, "failed", " ".join(filter(None, (finding.hint(task), more))), finding.kind)
+    found.place = finding.place
+    return found
 
 
-def inside(folder: Path, path: Path, most: int) -> bytes:
-    """The content of a plain file that really lies in `folder`: learner code may have left a link or a pipe instead."""
-    if path.parent.resolve() != path.parent.absolute() and not path.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{path.name} does not lie in the run's folder")
-    opened = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with os.fdopen(opened, "rb") as file:
-        status = os.fstat(opened)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-            raise ValueError(f"{path.name} is not a plain file of at most {most:,} bytes")
-        return file.read()
+@dataclass
+class Left:
+    """What the jail left of one task: the records, and where their files lie.
 
-
-def judge(task: Task, seed: int, folder: Path, stopped: str = "") -> Verdict:
-    """The verdict from results/<task>/ under `folder`, for inputs made with `seed`.
-
-    stopped: why the run of this task ended early ("it took longer than 60 s"), when it did.
+    run: grading/probe.py's; trace: of the kernels; played: grading/replay.py's, `playing` says why there is none.
     """
-    result = load(folder, task)
-    try:
-        return _judge(task, seed, Path(folder), result, stopped)
-    except UNREADABLE as error:
-        finding = Finding("stopped", f"the results of this task cannot be read ({type(error).__name__}: {error})",
-                          "Answer cells must leave the files of the grading run alone.")
-        return simple(task, "failed", finding.hint(task), finding.kind)
+
+    home: Path
+    run: record.Run | None
+    trace: record.Trace | None = None
+    play: Path | None = None
+    played: record.Played | None = None
+    playing: str = ""
 
 
-def _judge(task: Task, seed: int, folder: Path, result: dict | None, stopped: str) -> Verdict:
+def left_by(task: Task, folder: Path) -> Left:
+    """The records of the learner's process in `folder`; Undecodable where they are none."""
     home = folder / "results" / task.id
-    cases = result["cases"] if result else []
+    trace = record.read(record.Trace, folder, home / "trace.msgpack") if task.kernel else None
+    return Left(home, record.read(record.Run, folder, home / "run.msgpack"), trace)
+
+
+def add_play(task: Task, left: Left, folder: Path, why: str = "") -> None:
+    """Add the records of the replay in `folder`. why: what is known of a replay that left none."""
+    left.play = folder / "results" / task.id
+    try:
+        left.played = record.read(record.Played, folder, left.play / "played.msgpack")
+    except Undecodable as error:
+        why = str(error)
+    if left.played is None or not left.played.finished:
+        left.played, left.playing = None, why or "the process in which they ran ended"
+
+
+def launches(left: Left) -> bool:
+    """Whether there is anything to play."""
+    return bool(left.trace and any(call.launches for calls in left.trace.calls.values() for call in calls))
+
+
+def unreadable(task: Task, error: Exception) -> Verdict:
+    """The verdict where learner code left something else than records."""
+    return failed(task, Finding("stopped", f"what this task left behind cannot be read ({str(error)[:300]})",
+                                "Answer cells must leave the files of the grading run alone."))
+
+
+def judge(given: Given, left: Left, stopped: str = "", defined: set | None = None) -> Verdict:
+    """The verdict on a task. Raises Undecodable for what is the learner's fault; anything else is the grader's.
+
+    stopped: why the run of this task ended early, when it did. defined: sources of the functions that stand in the
+    notebook's answer cells, as diagnose.tree_of makes them, where that is known.
+    """
+    task, run = given.task, left.run
+    cases = run.cases if run else []
     stubs = set() if stopped else _stubs(task, cases)
-    if stubs and stubs >= {case.function or task.functions[0] for case in task.cases}:
+    if stubs and stubs >= {task.function(index) for index in range(len(task.cases))}:
         return simple(task, "not_attempted")
-    if task.kernel and result and result["environment"]["mode"] == "unavailable":
+    if task.kernel and run and run.environment.mode == "unavailable":
         verdict = simple(task, "pending")
         verdict.pending_points = task.max_points
         verdict.unproved = ["anything: kernels need Triton, which is not installed here (Linux, Colab, a container or WSL2 "
                             "have it)"]
         return verdict
-    findings, compiled = _findings(task, seed, home, cases)
-    wrong = {index for index, _ in findings}
-    left = ""
+    found, compiled = _findings(given, left, defined)
+    wrong = {index for index, _ in found}
+    unwritten = ""
     if stubs:
-        findings = [(index, finding) for index, finding in findings if _function(task, index) not in stubs]
-        left = (f"{', '.join(sorted(stubs))} {'is' if len(stubs) == 1 else 'are'} still the stub; this task needs "
-                f"{ALL.get(len(task.functions), 'all')} functions.")
-        if not findings:
-            return simple(task, "failed", left, "not_defined")
-    missing = stopped or not result or not result["finished"] or len(cases) != len(task.cases)
-    if missing and not findings:
+        found = [(index, finding) for index, finding in found if task.function(index) not in stubs]
+        unwritten = (f"{', '.join(sorted(stubs))} {'is' if len(stubs) == 1 else 'are'} still the stub; this task needs "
+                     f"{ALL.get(len(task.functions), 'all')} functions.")
+        if not found:
+            return simple(task, "failed", unwritten, "not_defined")
+    missing = stopped or not run or not run.finished or len(cases) != len(task.cases)
+    if missing and not found:
         at = f"after {len(cases)} of {len(task.cases)} cases" if cases else "before its first case ended"
-        finding = Finding("stopped", f"the task stopped {at}: {stopped or 'its process ended'}",
-                          "Look for a loop without end, or for a call that ends the process.")
-        return simple(task, "failed", f"{finding.hint(task)} {_count(task, len(cases))}", finding.kind)
-    if findings:
-        finding = diagnose.most_telling(task, findings)
-        verdict = simple(task, "failed", finding.hint(task), finding.kind)
-        verdict.place = finding.place
-        verdict.hint = " ".join(filter(None, (verdict.hint, left, _count(task, len(cases) - len(wrong)))))
-        return verdict
-    verdict = Verdict(task.id, task.title, "passed", task.points, 0, task.max_points)
-    verdict.proved = _proved(task, seed, cases, compiled)
-    if task.success:
-        verdict.proved.append(task.success)
+        return failed(task, Finding("stopped", f"the task stopped {at}: {stopped or 'its process ended'}",
+                                    "Look for a loop without end, or for a call that ends the process."),
+                      _count(task, len(cases)))
+    if found:
+        return failed(task, diagnose.most_telling(task, found),
+                      " ".join(filter(None, (unwritten, _count(task, len(cases) - len(wrong))))))
+    verdict = Verdict(id=task.id, title=task.title, status="passed", points=task.points, pending_points=0,
+                      max_points=task.max_points, proved=_proved(given, cases, compiled))
     if task.speed:
-        _speed(task, home, result["speed"], verdict)
+        _speed(given, left, verdict)
     if task.kernel and not compiled:
-        verdict.unproved.append("what only a compiled kernel shows (races, the GPU's own rounding)")
+        verdict.unproved.append("what only a compiled kernel shows (the GPU's own rounding, races of its threads)")
     return verdict
 
 
@@ -143,177 +123,157 @@ def _count(task: Task, right: int) -> str:
     return f"{right} of {len(task.cases)} cases {'is' if right == 1 else 'are'} right; all have to be."
 
 
-def _function(task: Task, index: int) -> str:
-    return task.cases[index].function or task.functions[0]
-
-
 def _stubs(task: Task, cases: list) -> set:
     """The functions of which every case says that they are not written yet."""
     told: dict = {}
-    for index, record in enumerate(cases):
-        told.setdefault(_function(task, index), []).append(bool((record["error"] or {}).get("not_implemented")))
+    for index, case in enumerate(cases[:len(task.cases)]):
+        told.setdefault(task.function(index), []).append(case.stub)
     return {name for name, unwritten in told.items() if all(unwritten)}
 
 
-def _findings(task: Task, seed: int, home: Path, cases: list) -> tuple[list, int]:
+def _findings(given: Given, left: Left, defined: set | None) -> tuple[list, int]:
     """[(case index, Finding)] of every case, and how many cases were right when compiled."""
-    findings, compiled = [], 0
-    for index, record in enumerate(cases):
-        arguments = task.arguments(index, seed)
-        returned, after = _load(home, record["returned"], record["after"], arguments)
-        found = diagnose.case_findings(task, index, arguments, record, returned, after)
-        if record["compiled"] and not found:
-            again = {**record, **record["compiled"], "meter": None}
-            returned, after = _load(home, again["returned"], again["after"], arguments)
-            found = diagnose.case_findings(task, index, arguments, again, returned, after)
-            for finding in found:
-                finding.text = f"right in the interpreter and wrong on the GPU, {finding.text}"
-            compiled += not found
-        findings += [(index, finding) for finding in found]
-    return findings, compiled
+    task, found, compiled = given.task, [], 0
+    cases = (left.run.cases if left.run else [])[:len(task.cases)]
+    for index, case in enumerate(cases):
+        here = diagnose.of_run(given, index, case)
+        if not task.kernel:
+            here += _of_values(given, index, 0, left.home, case)
+        found += [(index, finding) for finding in here]
+    if not task.kernel or not cases or all(case.error or case.stub for case in cases):
+        return found, compiled
+    whole = diagnose.of_kernels(task, left.trace, left.played, left.playing, launches(left), defined)
+    found += [(index, finding) for index, finding in whole if index < len(cases)]
+    if left.played is None:
+        return found, compiled
+    for index, case in enumerate(cases):
+        for replayed in left.played.cases.get(index, []):
+            arguments = given.arguments(index, replayed.turn)
+            here = diagnose.of_replay(given, index, replayed, arguments)
+            here += _of_values(given, index, replayed.turn, left.play, replayed)
+            if replayed.compiled and not here:
+                here = diagnose.of_replay(given, index, replayed.compiled, arguments)
+                here += _of_values(given, index, replayed.turn, left.play, replayed.compiled, replayed.metered)
+                for finding in here:
+                    finding.text = f"right in the interpreter and wrong on the GPU, {finding.text}"
+                compiled += not here
+            found += [(index, finding) for finding in here]
+    return found, compiled
 
 
-def judge_again(task: Task, seed: int, again: Path, verdict: Verdict) -> Verdict:
-    """A kernel task's verdict after the replay in the folder `again`: a failure where the kernels by themselves do not
-    give the results."""
-    try:
-        return _judge_again(task, seed, again, verdict)
-    except UNREADABLE as error:
-        return simple(task, "ungraded", f"the replay of the kernels cannot be read ({type(error).__name__}: {error})")
+def _of_values(given: Given, index: int, turn: int, home: Path, told, metered=None) -> list:
+    """What is wrong with the results of one call, and with what it left of its inputs."""
+    if told.returned is None:
+        return []
+    arguments = given.arguments(index, turn)
+    return diagnose.of_values(given, index, turn, [_got(home, item) for item in told.returned],
+                              _after(home, told.after, arguments), getattr(told, "metered", None) or metered)
 
 
-def _judge_again(task: Task, seed: int, again: Path, verdict: Verdict) -> Verdict:
-    result = load(again, task)
-    if not result or not result.get("finished"):
-        return simple(task, "ungraded", "the grader could not run the kernels of this task by themselves")
-    finding = None
-    if result["refused"]:
-        finding = Finding("replay", result["refused"])
-    elif len(result["cases"]) != len(task.cases):
-        finding = Finding("replay", "not every case could be run again")
-    else:
-        for record in result["cases"]:  # what torch does here is the replay's own work
-            record["operations"] = None
-            record["compiled"] = record["compiled"] and {**record["compiled"], "operations": None}
-        found, _ = _findings(task, seed, again / "results" / task.id, result["cases"])
-        if found:
-            finding = diagnose.most_telling(task, found)
-            if finding.kind not in ("compile", "tf32"):
-                finding = Finding("replay", f"run again without the code around them, the kernels fail: {finding.text}",
-                                  case=finding.case)
-    if finding is None:
-        verdict.proved.append("the kernels alone, taken from the answer cells, gave these results again, and compile for "
-                              "sm_80 and sm_90")
-        if result["speed"]:
-            verdict.status, verdict.points, verdict.pending_points = "passed", task.points, 0
-            verdict.unproved.remove(_untimed(task))
-            _speed(task, again / "results" / task.id, {**result["speed"], "operations": None}, verdict)
-        return verdict
-    failed = simple(task, "failed", finding.hint(task), finding.kind)
-    failed.place = finding.place
-    return failed
+def _got(home: Path, item) -> Got:
+    if isinstance(item, record.Array):
+        return Got(_array(home, item), item.dtype, strides=tuple(item.strides))
+    return Got(None, other=item.name) if isinstance(item, record.Other) else Got(item.value)
 
 
-def _load(home: Path, returned: list | None, after: dict, arguments: dict) -> tuple[list, dict]:
-    items = []
-    for item in returned or []:
-        if "tensor" in item:
-            t = item["tensor"]
-            items.append(Got(_array(home, t["file"], t["dtype"], t["shape"]), t["dtype"], strides=tuple(t["strides"])))
-        else:
-            items.append(Got(item.get("value"), other=item.get("other", "")))
-    left = {}
-    for name, file in after.items():
-        before = arguments[name]
-        storage = _numpy(home, file)
-        if storage.dtype != before.storage.dtype or storage.shape != before.storage.shape:
-            raise ValueError(f"{name} came back with another size")
-        left[name] = before.after(storage)
-    return items, left
+def _after(home: Path, files: dict, arguments: dict) -> dict:
+    """{argument: the Tensor that a call left of it}."""
+    found = {}
+    for name, file in files.items():
+        before = arguments.get(name)
+        if not isinstance(before, Tensor):
+            raise Undecodable(f"{name} is no tensor")
+        found[name] = before.after(_raw(home, file, before.storage.dtype, before.storage.size))
+    return found
 
 
-def _numpy(home: Path, file: str) -> np.ndarray:
-    return np.load(io.BytesIO(inside(home.parents[1], home / Path(file).name, MAX_BYTES)), allow_pickle=False)
+def _raw(home: Path, file: str, dtype: np.dtype, count: int) -> np.ndarray:
+    content = record.inside(home.parents[1], home / Path(file).name, MAX_BYTES)
+    if len(content) != count * dtype.itemsize:
+        raise Undecodable(f"{file} holds {len(content):,} bytes, not {count * dtype.itemsize:,}")
+    return np.frombuffer(content, dtype)
 
 
-def _array(home: Path, file: str, dtype: str, shape: list) -> np.ndarray:
-    stored = _numpy(home, file)
-    if stored.dtype != STORAGE[dtype]:
-        raise ValueError(f"{file} holds {stored.dtype}, not {dtype}")
-    return decode(stored, dtype).reshape(shape)
+def _array(home: Path, item: record.Array) -> np.ndarray:
+    if item.dtype not in STORAGE or min(item.shape, default=0) < 0:
+        raise Undecodable(f"{item.file} is of {item.dtype} and shape {item.shape}")
+    return decode(_raw(home, item.file, STORAGE[item.dtype], math.prod(item.shape)), item.dtype).reshape(item.shape)
 
 
-def _proved(task: Task, seed: int, cases: list, compiled: int) -> list:
-    sentences = [f"{len(cases)} case{'s' * (len(cases) != 1)} {diagnose.manner(task, seed)}"]
+def _proved(given: Given, cases: list, compiled: int) -> list:
+    task = given.task
+    sentences = [f"{len(cases)} case{'s' * (len(cases) != 1)} {diagnose.manner(given)}"]
     if compiled:
         sentences[0] += ", in the interpreter and compiled on the GPU"
     if task.kernel:
-        sentences.append("every element stored by a kernel of yours, no access out of bounds, inputs left as they were")
+        sentences.append("every element stored by your kernels alone, run by themselves on other numbers; no access out of "
+                         "bounds, no race between programs, inputs left as they were")
+        sentences.append("every specialisation goes through Triton's front end, and the kernels compile for sm_80 and sm_90")
     if task.minimum_bytes:
         sentences.append(f"at most {task.bytes_factor:g} times the minimum bytes requested")
     if task.sector_factor:
         sentences.append(f"at most {task.sector_factor:g} times the minimum bytes in the sectors touched")
+    if task.max_tile:
+        sentences.append(f"no tile wider than {task.max_tile:,}")
     if task.tile_elements:
         sentences.append("no operation worked on more than one tile")
-    return sentences
+    return [*sentences, *filter(None, [task.success])]
 
 
-def _untimed(task: Task) -> str:
-    speed = task.speed
-    return (f"speed, {speed.points} point{'s' * (speed.points != 1)}: at least {speed.share:.0%} of the GPU's own copy at "
-            f"{speed.shape}; needs a GPU")
+# ---------------------------------------------------------------- speed
 
 
-def _speed(task: Task, home: Path, measured: dict | None, verdict: Verdict) -> None:
-    """Add the points for speed to a verdict, or say why not. Without a measurement they are pending: there was no GPU,
-    or the kernels were traced at that size and are timed in the replay."""
-    speed = task.speed
-    if measured is None or not measured["error"] and "seconds" not in measured and not list(_beside(task, measured)):
+def _speed(given: Given, left: Left, verdict: Verdict) -> None:
+    """Add the points for speed to a verdict, or say why not. Without a measurement they are pending: there was no GPU."""
+    task, speed = given.task, given.task.speed
+    finding = _timed_beside(task, left.run.timed)
+    measured = left.played.speed if left.played else None
+    if finding is None and measured is None:
         verdict.status, verdict.pending_points = "pending", speed.points
-        verdict.unproved.append(_untimed(task))
+        verdict.unproved.append(
+            f"speed, {speed.points} point{'s' * (speed.points != 1)}: at least {speed.share:.0%} of the GPU's own copy at "
+            f"{speed.shape}; needs a GPU")
         return
-    finding = _speed_finding(task, home, measured)
+    finding = finding or _measured(given, left, measured)
     if finding is None:
-        rate = speed.bytes / measured["seconds"]
+        rate = speed.bytes / measured.seconds
         verdict.points += speed.points
-        verdict.proved.append(f"{rate / 1e9:,.0f} GB/s of minimum traffic at {speed.shape}, {rate / measured['roof']:.0%} "
+        verdict.proved.append(f"{rate / 1e9:,.0f} GB/s of minimum traffic at {speed.shape}, {rate / measured.roof:.0%} "
                               "of the copy in the same run")
         return
+    finding.case = f"timed at {speed.shape}"
     verdict.status, verdict.hint, verdict.kind = "failed", finding.hint(task), finding.kind
-    if finding.kind not in ("slow", "exception"):  # wrong results at that size are wrong results
+    if finding.kind not in KINDS_OF_TIMING:  # wrong results at that size are wrong results
         verdict.points, verdict.proved = 0, []
 
 
-def _beside(task: Task, measured: dict):
-    """Findings about what torch did beside the kernels in the timed call."""
-    return diagnose.operations(task, task.speed.make(), measured)
+def _timed_beside(task: Task, timed: record.Case | None) -> Finding | None:
+    """What the learner's process tells about the call at the timed size: an error, or work of torch beside the kernels."""
+    if timed is None:
+        return None
+    if timed.error:
+        return Finding("exception", f"{timed.error.type}: {timed.error.text[-300:]}")
+    return next(diagnose.operations(task, task.speed.make(), timed.operations), None)
 
 
-def _speed_finding(task: Task, home: Path, measured: dict) -> Finding | None:
-    speed = task.speed
-    at = f"timed at {speed.shape}"
-    if measured["error"]:
-        error = measured["error"]
-        return Finding("exception", f"{error['type']} when {at}: {error['text'][-300:]}", case=at)
-    beside = list(_beside(task, measured))
-    if beside:
-        beside[0].case = at
-        return beside[0]
+def _measured(given: Given, left: Left, measured: record.Speed) -> Finding | None:
+    speed = given.task.speed
+    if measured.error:
+        return Finding("exception", f"{measured.error.type}: {measured.error.text[-300:]}")
     arguments = speed.make()
-    for name, t in measured["sampled"].items():
-        values = _array(home, t["file"], t["dtype"], t["shape"])
-        stride = tuple(int(np.prod(values.shape[axis + 1:])) for axis in range(values.ndim))
-        arguments[name] = Tensor(_numpy(home, t["file"]), t["dtype"], values.shape, stride)
+    for name, item in measured.sampled.items():
+        if item.dtype not in STORAGE:
+            raise Undecodable(f"{item.file} is of {item.dtype}")
+        storage = _raw(left.play, item.file, STORAGE[item.dtype], math.prod(item.shape))
+        stride = tuple(math.prod(item.shape[axis + 1:]) for axis in range(len(item.shape)))
+        arguments[name] = Tensor(storage, item.dtype, tuple(item.shape), stride)
     if any(isinstance(value, RandomTensor) for value in arguments.values()):
-        raise ValueError("the timed call came back without its inputs")
-    record = {"error": None, "returned": measured["returned"], "meter": None, "operations": None, "launches": []}
-    returned, after = _load(home, measured["returned"], measured["after"], arguments)
-    found = diagnose.case_findings(task, 0, arguments, record, returned, after)
+        raise Undecodable("the timed call came back without its inputs")
+    found = diagnose.of_values(given, 0, arguments, [_got(left.play, item) for item in measured.returned],
+                               _after(left.play, measured.after, arguments), None)
     if found:
-        finding = min(found, key=lambda f: f.rank)
-        finding.case = at
-        return finding
-    share = speed.bytes / measured["seconds"] / measured["roof"]
+        return min(found, key=lambda finding: finding.rank)
+    share = speed.bytes / measured.seconds / measured.roof
     if share >= speed.share:
         return None
     return Finding("slow", f"right, and {share:.0%} of the GPU's own copy at {speed.shape}; {speed.share:.0%} are asked for")

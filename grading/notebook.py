@@ -1,22 +1,31 @@
-"""`check` inside a notebook: the same checks as `grade`, with a public seed, in the notebook's own process."""
+"""`check` inside a notebook: the same path as `grade`, with a public seed, in the notebook's own process and without a jail."""
 
 import os
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
-from grading import cases, probe
-from grading.checks import PUBLIC_SEED, Task, task as find_task
-from grading.judge import Verdict, judge
+from grading import cases, probe, replay
+from grading.judge import add_play, judge, launches, left_by
+from grading.record import PLAYED, RUN, Verdict
+from grading.tasks import PUBLIC_SEED, Given, Task, task as find_task
 
 
 def verdict(task: Task, functions: tuple, module: str, seed: int = PUBLIC_SEED) -> Verdict:
     """The verdict on `functions`, given in the task's order; `module` is where the learner's kernels are defined."""
     namespace = {"__name__": module, **dict(zip(task.functions, functions))}
-    with tempfile.TemporaryDirectory(prefix="check-") as folder:
-        cases.prepare(task, seed, Path(folder))
-        probe.run(task.id, namespace, folder)
-        return judge(task, seed, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="check-") as place:
+        run, play, given = Path(place) / "run", Path(place) / "play", Given(task, seed)
+        cases.prepare(given, run, RUN)
+        probe.run(task.id, namespace, run)
+        left = left_by(task, run)
+        if launches(left):
+            cases.prepare(given, play, PLAYED)
+            shutil.copytree(run / "results" / task.id, play / "claims" / task.id)
+            replay.play(task.id, play)
+            add_play(task, left, play)
+        return judge(given, left)
 
 
 def check(task_id: str, *functions) -> None:

@@ -9,11 +9,12 @@ copy of it along.
 import os
 import stat
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 MAX_RECORD = 64 << 20  # bytes of one record that crosses the wall
+RUN, PLAYED = (0, 1), (2, 3)  # the turns of a case's inputs that a learner's process gets, and that its replay gets
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -66,8 +67,7 @@ class Case(Record):
     """One call as it went. returned: None where it raised. after: {argument: file with its storage as the call left it}.
 
     operations: {torch operation: elements of its largest operand}. changed: arguments that are no tensors and were changed.
-    stub: nothing is written yet. again: what a second call with other numbers did to what the first had returned, or how
-    it differed, as a kind ("held", "differs"); "" for nothing wrong.
+    stub: nothing is written yet. held: whether what the first call returned outlived a second one, with other numbers.
     """
 
     error: Error | None = None
@@ -76,7 +76,7 @@ class Case(Record):
     after: dict[str, str] = {}
     operations: dict[str, int] = {}
     changed: list[str] = []
-    again: str = ""
+    held: bool = True
 
 
 class Run(Record):
@@ -174,20 +174,25 @@ class Launch(Record):
 
 
 class Call(Record):
-    """The launches of one call of a function, and what it returned."""
+    """The launches of one call of a function, and what it returned. storages: {number: one that holds across calls}."""
 
     launches: list[Launch] = []
     returned: list[Given] = []
+    storages: dict[int, int] = {}
 
 
 class Source(Record):
-    """A function under @triton.jit: its source, the line of its cell where that begins, and the globals it uses."""
+    """A function under @triton.jit: its source, the line of its cell where that begins, and the globals it uses.
+
+    own: it was defined in the notebook. constexpr: it is a triton.constexpr_function.
+    """
 
     name: str
     source: str
     line: int
     globals: dict[str, Given] = {}
-    constexpr: bool = False  # a triton.constexpr_function
+    own: bool = True
+    constexpr: bool = False
 
 
 class Trace(Record):
@@ -228,15 +233,16 @@ class Counts(Record):
 
 
 class Metered(Record):
-    """A case's kernels in the interpreter. widest: the shape of the widest access. races, promises: sentences."""
+    """A call's kernels in the interpreter. kernels: the name and the grid of each launch. shapes: of the tiles of accesses.
+    python: words of Python in them that see a tile as one value. prepared: vectors that something other than a kernel
+    filled depend on the inputs. races, promises: sentences."""
 
     tensors: list[Counts]
-    kernels: list[str]
-    grids: list[list[int]]
+    kernels: list[tuple[str, list[int]]]
     programs: int
-    widest: list[int]
-    widths: list[int]
-    python: list[str]
+    shapes: list[list[int]] = []
+    python: list[str] = []
+    prepared: list[str] = []
     races: list[str] = []
     promises: list[str] = []
 
@@ -251,16 +257,15 @@ class Compile(Record):
 
 
 class Replayed(Record):
-    """One case as its kernels gave it: in the interpreter, and (compiled) on a GPU. held: what a second call did to the
-    first one's result, where both had to be run."""
+    """One call as its kernels gave it: in the interpreter, and (compiled) on a GPU. turn: which inputs it got."""
 
+    turn: int = 0
     error: Error | None = None
     returned: list[Array | Value | Other] | None = None
     after: dict[str, str] = {}
     metered: Metered | None = None
     compile: list[Compile] = []
     compiled: "Replayed | None" = None
-    held: bool = True
 
 
 class Speed(Record):
@@ -275,11 +280,14 @@ class Speed(Record):
 
 
 class Played(Record):
-    """What the replay of a task gave. refused: why the launches cannot be run again."""
+    """What the replay of a task gave: of each case that launched something, the calls that had to be run. refused: why the
+    launches cannot be run by themselves. kept: the case in which the function kept something from call to call, and what.
+    """
 
     finished: bool = False
     refused: str = ""
-    cases: dict[int, Replayed] = {}
+    kept: tuple[int, str] | None = None
+    cases: dict[int, list[Replayed]] = {}
     speed: Speed | None = None
 
 
@@ -326,11 +334,12 @@ def write(path: Path, record: Record) -> None:
 # ---------------------------------------------------------------- verdicts
 
 Status = Literal["passed", "failed", "not_attempted", "pending", "ungraded"]
+Points = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Place(Record, omit_defaults=True):
     """Where a result is wrong, for the page: the first wrong element, the share of wrong ones, and a map of them; or, of a
-    call of plain values, what came and what is right."""
+    call of plain values, what came and what is right. Of a number that is not finite results.json holds its name."""
 
     output: str = ""
     first: list[int] = []
@@ -338,7 +347,7 @@ class Place(Record, omit_defaults=True):
     got: None | float | str = None
     wrong: float = 0.0
     error: None | float | str = None
-    limit: float = 0.0
+    limit: None | float | str = None
     shape: list[int] = []
     map: list[list[float]] = []
     call: str = ""
@@ -358,9 +367,9 @@ class Verdict(Record):
     id: str
     title: str
     status: Status
-    points: int
-    pending_points: int
-    max_points: int
+    points: Points
+    pending_points: Points
+    max_points: Points
     hint: str = ""
     kind: str = ""
     proved: list[str] = []
@@ -384,9 +393,11 @@ class Verdict(Record):
 class Submission(Record):
     """One submission: a line of results.json, which grading/results.schema.json describes.
 
-    path: for people; file: where it lies. status: graded, pending (as soon as one task is), unreadable (the file's
-    fault), ungraded (the grader's or its machine's). gradable_points: what can be earned on this machine. isolation: the
-    level of the jail that it got. seed: of the inputs, as text, for JSON readers that round. seconds: it took.
+    path: as seen from the PATH that was given, with its place inside a zip; file: the same, absolute. learner: the child
+    of the class folder, or the file's name. exercise: empty where the file could not be read. status: graded and pending
+    (as soon as one task is) have a mark; unreadable (the file's fault) and ungraded (the grader's or its machine's) have
+    none, which is not a zero. gradable_points: what can be earned on this machine. isolation: the level of the jail that
+    it got. seed: of the inputs, which --seed repeats; as text, for JSON readers that round. seconds: it took.
     """
 
     path: str
@@ -394,10 +405,10 @@ class Submission(Record):
     learner: str
     exercise: str
     status: Literal["graded", "pending", "unreadable", "ungraded"]
-    points: int = 0
-    pending_points: int = 0
-    max_points: int = 0
-    gradable_points: int = 0
+    points: Points = 0
+    pending_points: Points = 0
+    max_points: Points = 0
+    gradable_points: Points = 0
     isolation: str = ""
     notes: list[str] = []
     tasks: list[Verdict] = []

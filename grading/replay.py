@@ -1,371 +1,577 @@
-"""Runs the kernels of an answer again, by themselves: a process in which no other learner code runs.
+"""Runs the kernels of an answer by themselves, on numbers that no learner's code has seen, in a process of its own.
 
-    python grading/replay.py FOLDER TASK...
+    python grading/replay.py FOLDER        waits for claims/go.json, and plays the tasks that it names
+    python grading/replay.py FOLDER TASK   plays one
 
-What the learner's process left is only a claim: which kernel was launched with which arguments, and what came back
-(probe.py's trace). Here the kernels come from the source of the answer cells: functions under `@triton.jit`, and plain
-constants, nothing else of the cells. They have to be plain Triton, to compile for sm_80 and sm_90, and are launched, in
-the interpreter and metered, on the true inputs. New tensors start as NaN or constant; of what torch or Python put into
-them before a launch, only vectors are taken over, at most as long as the longest first dimension of the inputs. So a
-result that is right here was computed by these kernels. On a GPU they are launched compiled too, and timed, by a clock
-that no learner code can reach. The record is written as probe.py writes its own, and judged by the same rules.
+What the learner's process left is only a claim: which functions under @triton.jit were launched, with which arguments, and
+what came back (probe.py's trace). Here these functions, held to plain Triton (plain.py), are launched as the claim says, in
+the interpreter and metered, on fresh inputs: other numbers in tensors of the same form. New tensors start as NaN or
+constant; what torch or Python put into them is taken over, but it was made from other numbers. So a result that is right
+here was computed by these kernels. Every specialisation goes through Triton's front end, and one for each kernel and its
+dtypes is compiled for sm_80 and sm_90. On a GPU the kernels are launched compiled too, and timed, by a clock that no
+learner's code can reach. Each task is played in a process of its own, forked from one that has Triton loaded, which
+can write to that task's results alone.
 """
 
 import ast
-import builtins
-import importlib
-import importlib.util
 import json
-import re
+import linecache
+import os
+import signal
 import sys
-import textwrap
+import time
 import types
 from pathlib import Path
 
-ALLOWED_BUILTINS = {"range", "len", "min", "max", "abs", "int", "float", "bool", "print", "tuple", "list", "sum", "slice",
-                    "True", "False", "None"}
-BARRED_NODES = (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.Global, ast.Nonlocal, ast.Try, ast.With,
-                ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFunctionDef, ast.NamedExpr, ast.JoinedStr, ast.Delete)
-BARRED_ATTRIBUTES = {"handle", "data", "fn", "func", "base", "ctypes", "interpreter", "builder"}
-ROOTS = ("triton", "tl")  # what instruments.backend offers
-MODULES = re.compile(r"triton(\.language(\.math|\.extra(\.cuda)?(\.libdevice)?)?)?$")
-COMPILED_FOR = (80, 90)
+if __name__ == "__main__":  # a copy of this file, in the grading/ of a run's own folder
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+
+from grading import plain, record
+
+ARCHITECTURES = (80, 90)
+LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
+MAX_STORAGE = 1 << 30  # bytes of one tensor
+MAX_TOLD = 20  # out-of-bounds accesses, races and broken promises told
+MAX_PROGRAMS = 1000  # of which it is told what they stored
+SIDE_BY_SIDE = 2  # tasks played at once
 
 
-class NotPlain(ValueError):
-    """A kernel that is not plain Triton; the text says why."""
+# ---------------------------------------------------------------- the kernels
 
 
-# ---------------------------------------------------------------- the kernels' source
+def functions_of(trace: record.Trace) -> list:
+    """The functions of a trace, made anew from their sources; plain.NotPlain where one is not plain Triton."""
+    from instruments.backend import triton
+
+    plain.check(trace.functions)
+    made = []
+    for number, told in enumerate(trace.functions):
+        function = _function(told, f"<answer_kernel_{number}_{told.name}>")
+        made.append(triton.constexpr_function(function) if told.constexpr else triton.jit(function))
+    for told, kernel in zip(trace.functions, made):
+        used = {node.id for node in ast.walk(ast.parse(told.source)) if isinstance(node, ast.Name)}
+        for name, value in told.globals.items():
+            if name in used:
+                kernel.fn.__globals__[name] = _constant(value, made)
+    return made
 
 
-def kernels_of(sources: list, launched: set | None = None) -> str:
-    """A module's source: the jitted functions and plain constants of the answer cells, in their order.
+def _function(told: record.Source, file: str):
+    """A Python function from its source, whose lines are numbered as in the learner's cell."""
+    source = "\n" * (max(told.line, 1) - 1) + _without_annotations(told.source)
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    namespace = {"__builtins__": plain.BUILTINS, "__name__": "answer_kernels", "__file__": file}
+    module = types.ModuleType("answer_kernels")
+    module.__file__ = file
+    sys.modules["answer_kernels"] = module  # by which inspect finds a source
+    for name, value in told.globals.items():  # for default values
+        if isinstance(value, (record.Number, record.Language)):
+            namespace[name] = _constant(value, [])
+    exec(compile(source, file, "exec"), namespace)
+    return namespace[told.name]
 
-    launched: names of kernels; only what they use is kept then, so that nothing else in the notebook matters to them.
-    """
-    parts: list[tuple] = []  # (the name that is bound, code, names that the code uses)
-    imports = ["import triton", "import triton.language as tl"]
-    for source in sources:
-        source = re.sub(r"^[%!].*$", "", source, flags=re.MULTILINE)
-        try:
-            tree = ast.parse(source)
-        except SyntaxError:
+
+def _without_annotations(source: str) -> str:
+    """A source with every annotation but constexpr's taken out: they are for people, and would be evaluated."""
+    tree = ast.parse(source).body[0]
+    lines = source.splitlines(keepends=True)
+    notes = [(a.annotation, ": ") for a in ast.walk(tree) if isinstance(a, ast.arg) and a.annotation]
+    notes += [(tree.returns, "-> ")] if tree.returns else []
+    for note, _ in notes:
+        text = ast.get_source_segment(source, note) or ""
+        if note.lineno != note.end_lineno or (text.endswith("constexpr") and text.replace(".", "").isidentifier()):
             continue
-        lines = source.splitlines()
-        wrapped = {call.args[0].id for call in ast.walk(tree) if isinstance(call, ast.Call) and _is_jit(call.func)
-                   and call.args and isinstance(call.args[0], ast.Name)}
-        for node in _in_order(tree):
-            if isinstance(node, ast.FunctionDef) and (node.name in wrapped or any(map(_is_jit, node.decorator_list))):
-                text = textwrap.dedent("\n".join(lines[node.lineno - 1:node.end_lineno]))
-                parts.append((node.name, "@triton.jit\n" + text, _names(node)))
-            elif isinstance(node, (ast.Import, ast.ImportFrom)):
-                imports += _imports(node)
-            elif isinstance(node, (ast.Assign, ast.AnnAssign)) and node in tree.body and node.value is not None:
-                parts += _constants(node)
-    wanted = {name for name, _, _ in parts} if launched is None else set(launched)
-    while launched is not None:
-        more = {used for name, _, names in parts if name in wanted for used in names} - wanted
-        if not more:
-            break
-        wanted |= more
-    kept = [code for name, code, _ in parts if name in wanted]
-    kernels = [code for code in kept if code.startswith("@triton.jit")]
-    constants = [code for code in kept if code not in kernels]
-    # what constants are made with is gone before a kernel could reach it
-    return "\n\n".join([*imports, "import math, torch", *constants, "del math, torch", *kernels]) + "\n"
+        line = lines[note.lineno - 1].encode()
+        lines[note.lineno - 1] = (line[:note.col_offset] + b"None".ljust(len(text.encode()))
+                                  + line[note.end_col_offset:]).decode()
+    return "".join(lines)
 
 
-def _names(node) -> set:
-    return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+def _constant(value, made: list):
+    """A global of a kernel, or an argument that is no tensor."""
+    from instruments.backend import tl
+
+    if isinstance(value, record.Number):
+        return tl.constexpr(value.value) if value.constexpr else value.value
+    if isinstance(value, record.Items):
+        items = tuple(_constant(item, made) for item in value.items)
+        return tl.constexpr(items) if value.constexpr else items
+    if isinstance(value, record.DType):
+        from grading.probe import DTYPES
+
+        found = DTYPES.get(value.name) if value.torch else getattr(tl, _LONG.get(value.name, value.name), None)
+        if found is None or not value.torch and not isinstance(found, tl.dtype):
+            raise ValueError("a dtype that Triton does not have")
+        return found
+    if isinstance(value, record.Language):
+        return plain.language(value.name)
+    if isinstance(value, record.Function):
+        return made[value.number]
+    raise plain.NotPlain(f"an argument of type {getattr(value, 'name', '?')} cannot be handed to a kernel")
 
 
-def _constants(node) -> list:
-    """The plain constants that an assignment binds, one part each; several may be unpacked from a tuple."""
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    pairs = [(target, node.value) for target in targets]
-    for target, value in list(pairs):
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            pairs += zip(target.elts, value.elts)
-    note = ": tl.constexpr" if isinstance(node, ast.AnnAssign) else ""
-    return [(target.id, f"{target.id}{note} = {ast.unparse(value)}", _names(value)) for target, value in pairs
-            if isinstance(target, ast.Name) and _is_plain(value)]
-
-
-def _in_order(tree):
-    return sorted((n for n in ast.walk(tree) if hasattr(n, "lineno")), key=lambda n: n.lineno)
-
-
-def _is_jit(node) -> bool:
-    node = node.func if isinstance(node, ast.Call) else node
-    return isinstance(node, ast.Attribute) and node.attr == "jit" or isinstance(node, ast.Name) and node.id == "jit"
-
-
-def _imports(node) -> list:
-    if isinstance(node, ast.Import):
-        return [f"import {a.name}" + (f" as {a.asname}" if a.asname else "") for a in node.names if MODULES.match(a.name)]
-    names = [a for a in node.names if a.name != "*" and not a.name.startswith("_")]
-    if node.module == "instruments.backend":
-        return [f"{a.asname} = {a.name}" for a in names if a.name in ROOTS and a.asname]
-    if node.module and MODULES.match(node.module) and names:
-        return [f"from {node.module} import {a.name}" + (f" as {a.asname}" if a.asname else "") for a in names]
-    return []
-
-
-CALLS = re.compile(r"tl\.constexpr|float|int|triton\.(next_power_of_2|cdiv)|math\.\w+|torch\.finfo|torch\.iinfo")
-CONSTANTS = re.compile(r"tl\.(float|int|uint|bfloat)\w*|math\.\w+|torch\.(b?float|u?int)\d+|"
-                       r"torch\.[fi]info\([\w.]+\)\.(min|max|eps|tiny|smallest_normal)")
-ROOTS_OF_CONSTANTS = ("tl", "triton", "float", "int", "math", "torch")
-
-
-def _is_plain(node) -> bool:
-    """Whether an expression is a constant: numbers, strings, tuples, other names' arithmetic, tl.constexpr of them, what
-    `math` computes and what a dtype's limits are."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.Call):
-            if not CALLS.fullmatch(ast.unparse(part.func)):
-                return False
-        elif isinstance(part, ast.Attribute):
-            if not CALLS.fullmatch(ast.unparse(part)) and not CONSTANTS.fullmatch(ast.unparse(part)):
-                return False
-        elif isinstance(part, ast.Name):
-            if part.id not in ROOTS_OF_CONSTANTS and not part.id.isupper():
-                return False
-        elif not isinstance(part, (ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)):
-            return False
-    return True
-
-
-def plain(source: str) -> None:
-    """NotPlain where a kernel does what a compiled kernel cannot, and an interpreted one could."""
-    tree = ast.parse(source)
-    modules = _modules(tree)
-    for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
-        roots = {id(node.value) for node in ast.walk(function) if isinstance(node, ast.Attribute)}
-        for node in ast.walk(function):
-            if isinstance(node, ast.Name) and node.id in modules and id(node) not in roots:
-                raise NotPlain(f"the kernel {function.name} hands on `{node.id}`")
-            if isinstance(node, BARRED_NODES) or isinstance(node, ast.FunctionDef) and node is not function:
-                raise NotPlain(f"the kernel {function.name} holds `{ast.unparse(node).splitlines()[0]}`")
-            if isinstance(node, ast.Name) and (node.id.startswith("__") or hasattr(builtins, node.id)
-                                               and node.id not in ALLOWED_BUILTINS and isinstance(node.ctx, ast.Load)
-                                               and node.id not in _bound(function)):
-                raise NotPlain(f"the kernel {function.name} uses `{node.id}`")
-            if isinstance(node, ast.Attribute):
-                if node.attr.startswith("_") or node.attr in BARRED_ATTRIBUTES:
-                    raise NotPlain(f"the kernel {function.name} uses `{ast.unparse(node)}`")
-                _in_language(function.name, node, modules)
-
-
-def _bound(function: ast.FunctionDef) -> set:
-    return {a.arg for a in ast.walk(function) if isinstance(a, ast.arg)} | {
-        n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-
-
-def _modules(tree: ast.Module) -> dict:
-    """{name: module} of what the source imports; NotPlain where that is not Triton's language."""
-    found = {}
-    for node in tree.body:
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                module = importlib.import_module(alias.name)
-                found[alias.asname or alias.name.split(".")[0]] = module if alias.asname else sys.modules[
-                    alias.name.split(".")[0]]
-        elif isinstance(node, ast.ImportFrom):
-            module = importlib.import_module(node.module)
-            for alias in node.names:
-                value = getattr(module, alias.name, None)
-                _offered(f"{node.module}.{alias.name}", value)
-                if isinstance(value, types.ModuleType):
-                    found[alias.asname or alias.name] = value
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name) and node.value.id in found:
-            found[node.targets[0].id] = found[node.value.id]
-    return found
-
-
-def _in_language(kernel: str, node: ast.Attribute, modules: dict) -> None:
-    """A dotted name that begins at a module has to stay in Triton's language."""
-    names = []
-    part = node
-    while isinstance(part, ast.Attribute):
-        names.insert(0, part.attr)
-        part = part.value
-    if not isinstance(part, ast.Name) or part.id not in modules:
-        return
-    value = modules[part.id]
-    for name in names:
-        value = getattr(value, name, None)
-        _offered(ast.unparse(node), value, kernel)
-
-
-def _offered(dotted: str, value, kernel: str = "") -> None:
-    barred = isinstance(value, types.ModuleType) and not MODULES.match(value.__name__)
-    if isinstance(value, types.FunctionType):
-        barred = not value.__module__.startswith("triton.")
-    if barred:
-        raise NotPlain(f"{f'the kernel {kernel} uses ' if kernel else ''}`{dotted}`, which is not Triton's language")
+_LONG = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8e4nv": "float8e4nv",
+         "fp8e5": "float8e5"}
 
 
 # ---------------------------------------------------------------- the launches, again
 
 
 class Player:
-    """The launches of one case as a function of its inputs, which probe.py meters and times like any other.
+    """The launches of one call as a function of its inputs.
 
-    most: elements up to which the content of a tensor that no kernel filled is taken over. poison: whether new tensors
-    are filled with what the answer's own were: needed to see what stays unwritten, and no part of the time.
+    poison: whether new tensors are filled with what the answer's own were: needed to see what stays unwritten, and no
+    part of the time. chosen: {number of a launch: that config of its autotuner}.
     """
 
-    def __init__(self, trace: dict, claims: Path, kernels, most: int, poison: bool = True):
-        self.trace, self.claims, self.kernels, self.most, self.poison = trace, claims, kernels, most, poison
-        self.refused = ""
-        self.vectors = {}  # file: its content on the device
+    def __init__(self, call: record.Call, names: list, claims: Path, kernels: list, poison: bool = True):
+        self.call, self.names, self.claims, self.kernels, self.poison = call, names, claims, kernels, poison
+        self.chosen: dict = {}
+        self.content: dict = {}  # file: its bytes on the device
 
     def __call__(self, *arguments):
         import torch
 
-        storages = {}
-        given = {name: value for name, value in zip(self.trace["arguments"], arguments) if isinstance(value, torch.Tensor)}
-        for launch in self.trace["launches"]:
-            for number, state in launch["before"].items():
-                self._fill(storages, int(number), state, given)
-            kernel = getattr(self.kernels, launch["kernel"], None)
-            if not hasattr(kernel, "arg_names"):
-                self.refused = f"the kernel {launch['kernel']} does not stand under @triton.jit in an answer cell"
-                return None
-            values = {name: self._value(value, storages) for name, value in launch["args"].items()}
-            options = {k: v for k, v in launch["options"].items() if k in ("num_warps", "num_stages", "num_ctas", "maxnreg")}
-            kernel[tuple(int(n) for n in launch["grid"])](**values, **options)
-        items = [self._value(item, storages) for item in self.trace["returned"]]
-        return tuple(items) if self.trace["tuple"] or len(items) != 1 else items[0]
+        storages: dict = {}
+        given = {name: value for name, value in zip(self.names, arguments) if isinstance(value, torch.Tensor)}
+        for number, launch in enumerate(self.call.launches):
+            self.launch(self.chosen.get(number, launch), launch, storages, given)
+        items = [self._value(item, storages) for item in self.call.returned]
+        return tuple(items)
 
-    def _fill(self, storages: dict, number: int, state: dict, given: dict) -> None:
-        """A storage as it was before a launch: an input, a constant, or a vector that was claimed."""
-        import numpy as np
+    def launch(self, launch: record.Launch, first: record.Launch, storages: dict, given: dict) -> None:
+        """One launch; `first` is the config that was recorded, and knows what the storages held."""
+        for storage, state in {**first.before, **launch.before}.items():
+            self._fill(storages, storage, state, given)
+        values = {name: self._value(value, storages) for name, value in launch.args.items()}
+        options = {k: v for k, v in launch.options.items() if k in LAUNCH_OPTIONS and v is not None}
+        self.kernels[launch.kernel][tuple(launch.grid)](**values, **options)
+
+    def _fill(self, storages: dict, number: int, state: record.State, given: dict) -> None:
+        """A storage as it was before a launch: an input, a constant, or what something other than a kernel had put there."""
         import torch
 
         from grading.probe import DTYPES
         from instruments import backend
 
-        if "argument" in state:
-            storages[number] = given[state["argument"]].untyped_storage()
+        if state.argument:
+            storages[number] = given[state.argument].untyped_storage()
             return
-        dtype = DTYPES[state["dtype"]]
+        dtype = DTYPES[state.dtype]
         size = torch.empty(0, dtype=dtype).element_size()
-        count = int(state["nbytes"]) // size
-        if not 0 <= count <= 1 << 28:
+        if not 0 <= state.nbytes <= MAX_STORAGE:
             raise ValueError("a storage of an impossible size")
         if number not in storages:
-            fresh = torch.empty(count, dtype=dtype, device=backend.device())
+            fresh = torch.empty(state.nbytes // size, dtype=dtype, device=backend.device())
             storages[number] = fresh.untyped_storage()
         flat = torch.empty(0, dtype=dtype, device=backend.device()).set_(storages[number])
-        if "fill" in state:
-            item = torch.frombuffer(bytearray.fromhex(state["fill"]), dtype=dtype)
-            poison = state["first"] and (item.isnan().all() if dtype.is_floating_point else
-                                         dtype != torch.bool and item == torch.iinfo(dtype).max)
-            if (state["first"] or count <= self.most) and (self.poison or not poison):
+        if state.fill:
+            item = torch.frombuffer(bytearray.fromhex(state.fill), dtype=dtype)
+            poison = state.first and (item.isnan().all() if dtype.is_floating_point else
+                                      dtype != torch.bool and item == torch.iinfo(dtype).max)
+            if self.poison or not poison:
                 flat.fill_(item.item())
-        elif count <= self.most and state.get("file"):
-            file = Path(state["file"]).name
-            if file not in self.vectors:
-                stored = np.load(self.claims / file, allow_pickle=False)
-                self.vectors[file] = torch.from_numpy(stored.view(np.uint8)).to(flat.device)
-            flat.view(torch.uint8).copy_(self.vectors[file])
-        elif state["first"]:
-            self.refused = (f"a tensor of {count:,} elements was filled by something other than a kernel before "
-                            f"{state.get('kernel', 'a kernel')} got it")
+        elif state.file:
+            if state.file not in self.content:
+                content = record.inside(self.claims, self.claims / Path(state.file).name, 1 << 24)
+                self.content[state.file] = torch.from_numpy(np.frombuffer(content, np.uint8).copy()).to(flat.device)
+            flat.view(torch.uint8).copy_(self.content[state.file])
+        elif state.first:
+            raise plain.NotPlain(f"a tensor of {state.nbytes // size:,} elements was filled by something other than a kernel "
+                                 "before a kernel got it")
 
     def _value(self, value, storages: dict):
         import torch
 
         from grading.probe import DTYPES
         from instruments import backend
-        import triton.language as tl
 
-        if not isinstance(value, dict):
-            return value
-        if "storage" in value:
-            dtype = DTYPES[value["dtype"]]
-            if value["storage"] not in storages:
-                unknown = float("nan") if dtype.is_floating_point else 0
-                return torch.full(value["shape"], unknown, dtype=dtype, device=backend.device())
+        if isinstance(value, record.View):
+            dtype = DTYPES[value.dtype]
+            if value.storage not in storages:  # nothing that a kernel had to do with
+                if np.prod(value.shape, dtype=float) > MAX_STORAGE:
+                    raise ValueError("a tensor of an impossible size")
+                return torch.full(value.shape, float("nan") if dtype.is_floating_point else 0, dtype=dtype,
+                                  device=backend.device())
             return torch.empty(0, dtype=dtype, device=backend.device()).set_(
-                storages[value["storage"]], value["offset"], value["shape"], value["stride"])
-        if "dtype" in value:
-            found = getattr(tl, value["dtype"], None)
-            if not isinstance(found, tl.dtype):
-                raise ValueError("a dtype that Triton does not have")
-            return found
-        if "torch_dtype" in value:
-            return DTYPES[value["torch_dtype"]]
-        if "items" in value:
-            return tuple(self._value(item, storages) for item in value["items"])
-        if "kernel" in value:
-            return getattr(self.kernels, value["kernel"])
-        if "descriptor" in value:
+                storages[value.storage], value.offset, value.shape, value.stride)
+        if isinstance(value, record.Descriptor):
             from triton.tools.tensor_descriptor import TensorDescriptor
 
-            return TensorDescriptor(self._value(value["descriptor"], storages), value["shape"], value["strides"],
-                                    value["block_shape"])
-        self.refused = f"an argument of type {value.get('other', '?')} cannot be handed to a kernel again"
-        return None
+            return TensorDescriptor(self._value(value.base, storages), value.shape, value.strides, value.block_shape)
+        if isinstance(value, record.Items):
+            return tuple(self._value(item, storages) for item in value.items)
+        return _constant(value, self.kernels)
+
+
+# ---------------------------------------------------------------- metered
+
+
+def metered(player: Player, arguments: dict, out: Path, name: str, compiling: "Compiling") -> tuple:
+    """(what the kernels returned, record.Metered) of one call in the interpreter."""
+    import torch
+
+    from grading import probe
+    from instruments import backend
+    from instruments.meter import meter
+
+    kernels, names, taken, python = [], {}, set(), set()  # names: tensor as launched -> the meter's name for it
+
+    def seen(launch):
+        kernels.append((launch.name, [int(n) for n in launch.grid]))
+        compiling.launch(launch)
+        python.update(_python(launch.kernel))
+        for label, value in launch.args.items():
+            value = getattr(value, "base", value)
+            if isinstance(value, torch.Tensor):
+                key = (value.data_ptr(), tuple(value.shape), tuple(value.stride()), value.dtype)
+                if key not in names:
+                    stem = label = label.removesuffix("_ptr")
+                    number = 2
+                    while label in taken:
+                        label, number = f"{stem} ({number})", number + 1
+                    taken.add(label)
+                    names[key] = label
+
+    with probe.poisoned(), backend.observe(seen):
+        report = meter(player, *arguments.values())
+    known = {**{f"returned {i}": item for i, item in enumerate(report.result)}, **arguments}
+    roles = {label: next((role for role, t in known.items() if _within(key[0], t)), "") for key, label in names.items()}
+    tensors = [record.Counts(
+        name=t.name, role=roles.get(t.name, ""), shape=list(t.shape), read=t.read, written=t.written,
+        unique_read=t.unique_read, unique_written=t.unique_written, unwritten=t.unwritten,
+        sectors=t.sectors_read + t.sectors_written, first_unwritten=list(t.first_unwritten or ()),
+        stored_by=[[*program, *ends] for program, ends in [*t.stored_by.items()][:MAX_PROGRAMS]],
+        strays=[record.Stray(kind=a.kind, program=list(a.program), index=a.index, count=a.count, text=str(a))
+                for a in t.out_of_bounds[:MAX_TOLD]]) for t in report.tensors.values()]
+    return report.result, record.Metered(
+        tensors=tensors, kernels=kernels[:1000], programs=report.programs, shapes=[list(s) for s in report.widths],
+        python=sorted(python), races=report.races[:MAX_TOLD], promises=report.promises[:MAX_TOLD])
+
+
+def _within(address: int, tensor) -> bool:
+    """Whether an address lies in a tensor, so that a kernel's argument is the tensor or a view of it."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor) or not tensor.numel():
+        return False
+    span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr() <= address < tensor.data_ptr() + span * tensor.element_size()
+
+
+def _python(kernel) -> set:
+    """Words of Python that stand in a kernel and see a tile as one value: max, min, and, or."""
+    tree = ast.parse(kernel.src)
+    tests = {id(node.test) for node in ast.walk(tree) if isinstance(node, (ast.If, ast.While, ast.IfExp, ast.Assert))}
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("max", "min"):
+            found.add(node.func.id)
+        elif isinstance(node, ast.BoolOp) and id(node) not in tests:
+            found.add("and" if isinstance(node.op, ast.And) else "or")
+    return found
+
+
+class Compiling:
+    """Puts every specialisation that is launched through Triton's front end, and compiles the first of each kernel on
+    tensors of each dtype.
+
+    ieee: on nothing but fp32, no kernel may multiply in TF32; the interpreter never does.
+    """
+
+    def __init__(self, ieee: bool = False):
+        self.ieee = ieee
+        self.waiting, self.known, self.compiled = [], set(), {}
+
+    def launch(self, launch) -> None:
+        values = tuple((name, str(value) if isinstance(value, (str, float)) else self._form(value))
+                       for name, value in launch.args.items())
+        constants = tuple((p.name, repr(launch.args.get(p.name))) for p in launch.kernel.params if p.is_constexpr)
+        key = (launch.kernel.fn, values, constants)
+        if key not in self.known:
+            self.known.add(key)
+            self.waiting.append(launch)
+
+    def _form(self, value):
+        """What of an argument a specialisation depends on."""
+        value = getattr(value, "base", value)
+        if hasattr(value, "data_ptr"):
+            return str(value.dtype), value.data_ptr() % 16 == 0
+        return (value == 1, value % 16 == 0, abs(value) < 1 << 31) if type(value) is int else str(type(value))
+
+    def _dtypes(self, launch) -> tuple:
+        tensors = [getattr(value, "base", value) for value in launch.args.values()]
+        return tuple(str(t.dtype) for t in tensors if hasattr(t, "data_ptr"))
+
+    def errors(self, whole: bool) -> list:
+        """record.Compile of what did not compile since the last call. whole: beyond the front end too."""
+        waiting, self.waiting = self.waiting, []
+        failed = []
+        for launch in waiting:
+            dtypes = self._dtypes(launch)
+            known = self.compiled.setdefault(launch.kernel.fn, set())
+            archs = ARCHITECTURES if not known else ARCHITECTURES[:1]
+            error = self._front_end(launch)
+            if error is None and whole and dtypes not in known:
+                known.add(dtypes)
+                error = next(filter(None, (self._whole(launch, arch, dtypes) for arch in archs)), None)
+            failed += [error] if error else []
+        return failed
+
+    def _front_end(self, launch) -> record.Compile | None:
+        from instruments.compiled import front_end
+
+        try:
+            front_end(launch, ARCHITECTURES[0])
+        except Exception as error:
+            return record.Compile(kernel=launch.name, arch=ARCHITECTURES[0], text=_last_line(error))
+
+    def _whole(self, launch, arch: int, dtypes: tuple) -> record.Compile | None:
+        from instruments.compiled import compile_launch
+
+        try:
+            ptx = compile_launch(launch, arch).ptx
+        except Exception as error:
+            if not type(error).__module__.startswith("triton"):
+                return None  # the front end took it, so this is not about the kernel: a tool that is missing, say
+            return record.Compile(kernel=launch.name, arch=arch, text=_last_line(error))
+        if self.ieee and ".tf32" in ptx and set(dtypes) == {"torch.float32"}:
+            return record.Compile(kernel=launch.name, arch=arch, text="", tf32=True)
+
+
+def _last_line(error: BaseException) -> str:
+    """The last words of an error, or of its cause."""
+    said = [line for line in str(error).strip().splitlines() if line.strip()]
+    while error.__cause__ is not None:
+        error = error.__cause__
+    said = [line for line in str(error).strip().splitlines() if line.strip()] or said or [type(error).__name__]
+    return said[-1].strip()[:300]
+
+
+# ---------------------------------------------------------------- one task
 
 
 def play(task_id: str, folder: Path) -> None:
-    """Replay one task; write results/<task>/result.json."""
+    """Play one task; write results/<task>/played.msgpack."""
     from grading import probe
 
     spec = json.loads((folder / "tasks" / task_id / "task.json").read_text(encoding="utf-8"))
     claims, out = folder / "claims" / task_id, folder / "results" / task_id
     out.mkdir(parents=True, exist_ok=True)
-    result = {"environment": probe.environment(), "finished": False, "cases": [], "refused": "", "speed": None}
+    found = record.Played()
     try:
-        source = (claims / "kernels.py").read_text(encoding="utf-8")
-        plain(source)
-        kernels = _module(claims / "kernels.py")
-        compiling = probe.Compiling(spec["ieee"], spec["max_tile"])
-        for case in spec["cases"]:
-            player = _player(case, case["id"], probe._arguments(case, folder / "tasks" / task_id), claims, kernels)
-            result["cases"].append(probe._case(case, {**spec, "again": compiling}, {
-                case["function"]: player, "__name__": kernels.__name__}, folder / "tasks" / task_id, out))
-            result["refused"] = result["refused"] or player.refused
-        timed = spec["speed"]
-        if timed and probe.on_gpu() and not result["refused"] and not any(c["error"] for c in result["cases"]):
-            player = _player(timed, "speed", probe._random_arguments(timed), claims, kernels, poison=False)
-            result["speed"] = probe.speed(timed, player, out)
-            result["refused"] = player.refused
-    except NotPlain as error:
-        result["refused"] = str(error)
-    except FileNotFoundError:
-        result["refused"] = "the launches of the answer were not recorded"
-    except Exception as error:  # a claim that makes no sense
-        result["refused"] = f"the recorded launches cannot be run again ({type(error).__name__}: {error})"[:500]
-    result["finished"] = True
-    probe._write(out / "result.json", result)
+        trace = record.read(record.Trace, claims, claims / "trace.msgpack")
+        if trace is None:
+            raise plain.NotPlain("the launches of the answer were not recorded")
+        kernels = functions_of(trace)
+        compiling = Compiling(spec["ieee"])
+        for number, case in enumerate(spec["cases"]):
+            calls = trace.calls.get(str(number), [])
+            found.kept = found.kept or kept(number, calls)
+            found.cases[number] = [
+                _case(f"case{number}.{which}", calls[which], case, spec, which, folder, out, kernels, compiling)
+                for which in to_play(calls)]
+            record.write(out / "played.msgpack", found)
+        wrong = found.kept or any(c.error or c.compile for calls in found.cases.values() for c in calls)
+        if spec["speed"] and probe.on_gpu() and trace.calls.get("speed") and not wrong:
+            found.speed = timed(spec["speed"], trace.calls["speed"][0], claims, kernels, out)
+    except plain.NotPlain as error:
+        found.refused = str(error)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RuntimeError, MemoryError,
+            RecursionError) as error:  # a claim that makes no sense
+        found.refused = f"the recorded launches cannot be run again ({type(error).__name__}: {error})"[:500]
+    found.finished = True
+    record.write(out / "played.msgpack", found)
 
 
-def _player(spec: dict, name: str, arguments: dict, claims: Path, kernels, poison: bool = True) -> Player:
-    trace = json.loads((claims / f"{name}.trace.json").read_text(encoding="utf-8"))
-    trace["arguments"] = [a["name"] for a in spec["arguments"]]
-    most = max((v.shape[0] for v in arguments.values() if hasattr(v, "shape") and v.ndim), default=0)
-    return Player(trace, claims, kernels, most, poison)
+def to_play(calls: list) -> list:
+    """Which of a case's calls have to be run: the second, and the first too where it was not the same but for its numbers."""
+    if len(calls) < 2:
+        return list(range(len(calls)))
+    return [1] if _form(calls[0]) == _form(calls[1]) else [0, 1]
 
 
-def _module(path: Path):
-    spec = importlib.util.spec_from_file_location("answer_kernels_" + re.sub(r"\W", "_", path.parent.name), path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+def _form(call: record.Call):
+    """A call without what differs from call to call: contents and identities."""
+    import msgspec
+
+    def stripped(value):
+        if isinstance(value, dict):
+            return {k: stripped(v) for k, v in value.items() if k not in ("file", "storages", "fill")}
+        return [stripped(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+    return stripped(msgspec.to_builtins(call, str_keys=True))
 
 
-def main(argv: list) -> int:
-    folder = Path(argv[0])
-    sys.path.insert(0, str(folder))
-    for name in argv[1:]:
-        play(name, folder)
+def kept(number: int, calls: list) -> tuple | None:
+    """(case, words) where a function kept something from one call to the next that has no place there."""
+    if len(calls) < 2:
+        return None
+    first, second = calls
+    held = {first.storages[view.storage] for view in first.returned
+            if isinstance(view, record.View) and view.storage in first.storages}
+    if first.launches and not second.launches:
+        return number, "called again with other numbers, it launches nothing: it returns what it kept"
+    if held & set(second.storages.values()):
+        return number, ("called again with other numbers, it writes into the tensor that it had returned before, which its "
+                        "caller still holds")
+    return None
+
+
+def _case(name: str, call: record.Call, case: dict, spec: dict, which: int, folder: Path, out: Path, kernels: list,
+          compiling: Compiling) -> record.Replayed:
+    """One call: metered in the interpreter, compiled, and run on a GPU where there is one."""
+    from grading import probe
+
+    source = folder / "tasks" / spec["task"]
+    turn = case["turns"][which]
+    told = record.Replayed(turn=spec["turns"][which])
+    player = Player(call, [a["name"] for a in turn], folder / "claims" / spec["task"], kernels)
+    with probe._telling(told):
+        arguments = probe.load_arguments(turn, source)
+        result, told.metered = metered(player, arguments, out, name, compiling)
+        told.returned = probe.export(result, out, name)
+        told.after = probe.export_arguments(arguments, out, name)
+        told.metered.prepared = sorted({state.file for launch in call.launches for state in launch.before.values()
+                                        if state.file})
+        wide = too_wide(told.metered.shapes, spec["max_tile"])
+        told.compile = compiling.errors(whole=not wide)  # what is refused anyway may compile for minutes
+        # what strays would corrupt the GPU's memory, and with it every later case
+        if probe.on_gpu() and not wide and not told.compile and not any(t.strays for t in told.metered.tensors):
+            told.compiled = _on_gpu(player, turn, source, out, f"{name}.gpu")
+    return told
+
+
+def too_wide(shapes: list, most: int | None) -> int:
+    """The widest side of the tiles of accesses where that is more than `most`; 0 where not."""
+    widest = max((side for shape in shapes for side in shape), default=0)
+    return widest if most is not None and widest > most else 0
+
+
+def _on_gpu(player: Player, turn: list, source: Path, out: Path, name: str) -> record.Replayed:
+    import torch
+
+    from grading import probe
+
+    told = record.Replayed()
+    with probe._telling(told):
+        arguments = probe.load_arguments(turn, source)
+        with probe.poisoned():
+            returned = player(*arguments.values())
+        torch.cuda.synchronize()
+        told.returned = probe.export(returned, out, name)
+        told.after = probe.export_arguments(arguments, out, name)
+    return told
+
+
+def timed(spec: dict, call: record.Call, claims: Path, kernels: list, out: Path) -> record.Speed:
+    """Median seconds of a call from a graph, the copy roof of this run, and sample rows of one more call."""
+    import torch
+
+    from grading import probe
+    from instruments import backend
+    from instruments.timing import copy_roof, from_graphs
+
+    told = record.Speed()
+    with probe._telling(told):
+        arguments = probe.random_arguments(spec, spec["seeds"][1])
+        names = [a["name"] for a in spec["arguments"]]
+        player = Player(call, names, claims, kernels, poison=False)
+        tune(player, arguments)
+        told.seconds = from_graphs({"answer": player}, tuple(arguments.values()), spec["bytes"])["answer"].median
+        arguments = probe.random_arguments(spec, spec["seeds"][1])
+        rows = torch.tensor(spec["rows"], device=backend.device())
+        for name, value in arguments.items():
+            if isinstance(value, torch.Tensor):
+                part = value[rows] if value.ndim > 1 else value
+                told.sampled[name] = probe.export_array(part, out, f"speed.{name}.bin")
+        checked = Player(call, names, claims, kernels)
+        checked.chosen = player.chosen
+        with probe.poisoned():
+            returned = checked(*arguments.values())
+        torch.cuda.synchronize()
+        told.returned = probe.export(tuple(item[rows] for item in returned), out, "speed")
+        for name, value in arguments.items():
+            if isinstance(value, torch.Tensor) and value.ndim > 1:
+                told.after[name] = f"speed.after.{name}.bin"
+                (out / told.after[name]).write_bytes(probe.storage_of(value[rows]))
+        del arguments, returned
+        told.roof = copy_roof(1 << 30)
+    torch.cuda.empty_cache()
+    return told
+
+
+def tune(player: Player, arguments: dict) -> None:
+    """Choose the fastest config of every autotuned launch, one launch after the other."""
+    from instruments.timing import from_graphs
+
+    for number, launch in enumerate(player.call.launches):
+        seconds = {}
+        for choice in [launch, *launch.others] if launch.others else []:
+            player.chosen[number] = choice
+            try:
+                player(*arguments.values())
+                seconds[id(choice)] = (from_graphs({"it": player}, tuple(arguments.values()), 1 << 28)["it"].median, choice)
+            except Exception:  # a config that this GPU refuses
+                continue
+        if seconds:
+            player.chosen[number] = min(seconds.values(), key=lambda pair: pair[0])[1]
+
+
+# ---------------------------------------------------------------- the process
+
+
+def main(folder: Path) -> int:
+    """Load what playing needs while the notebook still runs, wait for claims/go.json, and play the tasks that it names,
+    each in a child of its own and for no longer than it says."""
+    gpu = any(Path("/dev").glob("nvidia[0-9]*"))
+    if not gpu:  # where there is one, a child starts afresh: CUDA does not survive a fork
+        from grading import probe  # noqa: F401
+        from instruments import compiled, meter  # noqa: F401
+    go = folder / "claims" / "go.json"
+    while not go.exists():
+        time.sleep(0.02)
+    asked = json.loads(go.read_text(encoding="utf-8"))
+    waiting, running = list(asked["tasks"]), {}
+    while waiting or running:
+        while waiting and len(running) < (1 if gpu else SIDE_BY_SIDE):  # what is timed is alone
+            name = waiting.pop(0)
+            (folder / "results" / name).mkdir(parents=True, exist_ok=True)
+            running[_child(name, folder, gpu)] = time.monotonic() + asked["seconds"]
+        for pid, end in list(running.items()):
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                del running[pid]
+            elif time.monotonic() > end:
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    return 0
+
+
+def _child(name: str, folder: Path, gpu: bool) -> int:
+    """Start a child that plays one task; its process id."""
+    if gpu:
+        return os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-P", __file__, str(folder), name])
+    child = os.fork()
+    if child == 0:
+        try:
+            alone(name, folder)
+        finally:
+            os._exit(0)
+    return child
+
+
+def alone(name: str, folder: Path) -> int:
+    """Play one task where nothing but its own results can be written."""
+    from grading import enter
+
+    own = folder / "results" / name
+    os.environ.update(dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(own)))
+    enter.narrow(str(own))
+    play(name, folder)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(alone(sys.argv[2], Path(sys.argv[1])) if len(sys.argv) > 2 else main(Path(sys.argv[1])))

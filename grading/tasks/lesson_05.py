@@ -2,270 +2,193 @@
 
 import numpy as np
 
-from grading.checks import Case, DType, Expected, RandomTensor, Speed, Suspect, Task, rounded, tensor
+from grading.tasks import Case, DType, RandomTensor, Slip, Speed, Task, gives, rounded, tensor
+from grading.tasks.properties import row_cases
 
 EXERCISE = "05_rmsnorm"
 SIZE = {"fp32": 4, "fp16": 2, "bf16": 2}
 
-
 # ---------------------------------------------------------------- the operation, and ways to get it wrong
 
 
-def scale_of(x, eps):
-    """1 / sqrt(mean(x^2) + eps) of each row, fp64."""
-    return 1 / np.sqrt((x * x).mean(axis=1) + eps)
+@gives(y="fp32", scale="fp32")
+def norm_and_scale(x, weight, eps):
+    """Gemma's norm of each row, and the factor 1 / sqrt(mean(x^2) + eps) that x was multiplied by."""
+    scale = 1 / np.sqrt((x * x).sum(axis=1) / x.shape[1] + eps)
+    return x * scale[:, None] * (1 + weight), scale
 
 
-def gemma(x, weight, scale):
-    """The normed rows for a given scale."""
+@gives(y="out_dtype")
+def norm(x, weight, eps):
+    """Gemma's norm of each row."""
+    scale = 1 / np.sqrt((x * x).sum(axis=1) / x.shape[1] + eps)
     return x * scale[:, None] * (1 + weight)
 
 
-def _both(y, scale):
-    return [Expected("y", y, "fp32"), Expected("scale", scale, "fp32")]
+@gives(y="x", residual="fp32", in_place=("residual",))
+def add_norm(x, residual, weight, eps):
+    """The residual stream with x added, and its norm."""
+    total = rounded(x + residual, "fp32")
+    scale = 1 / np.sqrt((total * total).sum(axis=1) / total.shape[1] + eps)
+    return total * scale[:, None] * (1 + weight), total
 
 
-def norm_and_scale(x, weight, eps, **_):
-    """What 05.2 and 05.3 return: y and the scale, both fp32."""
-    scale = scale_of(x, eps)
-    return _both(gemma(x, weight, scale), scale)
+def norm_slips(x: str, loops: bool = False) -> tuple:
+    """The slips of a norm of rows called `x` in its oracle and in the answer; loops: the answer goes through tiles."""
+    sums, mean = f"({x} * {x}).sum(axis=1)", f"({x} * {x}).sum(axis=1) / {x}.shape[1]"
+    scale = f"1 / np.sqrt({mean} + eps)"
+    kernel = "tl.rsqrt(tl.sum(squares) / cols + eps)" if loops else f"tl.rsqrt(tl.sum({x} * {x}) / cols + eps)"
+    centred = f"({x} - {x}.mean(axis=1, keepdims=True))"
 
+    def as_scale(fault, hint, wrong, answer=None):
+        edit = (f"{kernel} -> {kernel.replace(*answer)}", ) if answer else ()
+        return Slip(fault, hint, f"{scale} -> {wrong}", answer=edit)
 
-def _mean(x):
-    return (x * x).mean(axis=1)
-
-
-def _part(columns):
-    """The scale of a sum that covers only some columns; columns(cols, tile) -> slice, or None where it covers all."""
-
-    def scales(x, eps):
-        cols = x.shape[1]
-        for tile in (64, 128, 256, 512, 1024, 2048, 4096):
-            part = columns(cols, tile)
-            if part is not None:
-                yield 1 / np.sqrt((x[:, part]**2).sum(axis=1) / cols + eps)
-
-    return scales
-
-
-def _one(scale):
-    return lambda x, eps: iter([scale(x, eps)])
-
-
-def _padding(x):
-    """How many lanes of the smallest tile that spans a row lie beyond it."""
-    return (1 << (x.shape[1] - 1).bit_length()) - x.shape[1]
-
-
-def _centred(x):
-    return x - x.mean(axis=1, keepdims=True)
-
-
-#: What was done wrong: (the scales it may give, advice).
-MISTAKEN_SCALES = {
-    "the sum of squares was not divided by the number of columns":
-        (_one(lambda x, eps: 1 / np.sqrt((x * x).sum(axis=1) + eps)),
-         "The scale needs the mean of the squares: divide the sum by cols."),
-    "eps was left out": (_one(lambda x, eps: 1 / np.sqrt(_mean(x))), "Add eps to the mean of the squares, under the root."),
-    "eps was added after the root":
-        (_one(lambda x, eps: 1 / (np.sqrt(_mean(x)) + eps)), "eps belongs under the root: 1 / sqrt(mean + eps)."),
-    "eps was added to the sum before the division":
-        (_one(lambda x, eps: 1 / np.sqrt(((x * x).sum(axis=1) + eps) / x.shape[1])), "Divide first, then add eps."),
-    "the root is missing": (_one(lambda x, eps: 1 / (_mean(x) + eps)), "The scale is 1 / sqrt(mean + eps): use tl.rsqrt."),
-    "the scale is the root itself, not one over it":
-        (_one(lambda x, eps: np.sqrt(_mean(x) + eps)), "Use tl.rsqrt, or divide by the root."),
-    "the mean of the row was subtracted in the statistic":
-        (_one(lambda x, eps: scale_of(_centred(x), eps)), "RMSNorm does not subtract a mean: that is LayerNorm."),
-    "the mean was taken over all rows together":
-        (_one(lambda x, eps: np.full(len(x), 1 / np.sqrt((x * x).mean() + eps))),
-         "Each row has a scale of its own: one sum per row."),
-    "the lanes beyond the row counted as 1 in the sum":
-        (_one(lambda x, eps: 1 / np.sqrt(((x * x).sum(axis=1) + _padding(x)) / x.shape[1] + eps)),
-         "Load masked lanes as the neutral element of a sum: other=0.0."),
-    "only the first tile went into the sum":
-        (_part(lambda cols, tile: slice(0, tile) if tile < cols else None), "Add up every tile of the row before the root."),
-    "only the last tile went into the sum":
-        (_part(lambda cols, tile: slice((cols - 1) // tile * tile, cols) if tile < cols else None),
-         "Accumulate with +=, from zero, over all tiles."),
-    "the columns after the last full tile are missing from the sum":
-        (_part(lambda cols, tile: slice(0, cols // tile * tile) if cols % tile and tile < cols else None),
-         "The number of tiles is rounded up: range(0, cols, BLOCK), with a mask in the last one."),
-    "the last column is missing from the sum":
-        (_one(lambda x, eps: 1 / np.sqrt((x[:, :-1]**2).sum(axis=1) / x.shape[1] + eps)),
-         "The mask is columns < cols, not less."),
-}
-
-
-def _suspects(finish):
-    """Suspects for a task whose outputs are `finish(x, scale, gain, **arguments)`, gain being 1 + weight."""
-
-    def scaled(scales):
-
-        def oracle(x, weight, eps, **rest):
-            return [finish(x, scale, 1 + weight, **rest) for scale in scales(x, eps)]
-
-        return oracle
+    def part(fault, hint, columns):
+        return Slip(fault, hint, f"{scale} -> 1 / np.sqrt(({x}[:, {columns}]**2).sum(axis=1) / {x}.shape[1] + eps)")
 
     return (
-        Suspect("the weight was applied as weight, not as 1 + weight",
-                lambda x, weight, eps, **rest: [finish(x, scale_of(x, eps), weight, **rest)],
-                "Here the weight is stored as the difference from one: multiply by (1 + weight)."),
-        Suspect("the weight was not applied",
-                lambda x, weight, eps, **rest: [finish(x, scale_of(x, eps), np.ones_like(weight), **rest)],
-                "Multiply each column by (1 + weight)."),
-        Suspect("the mean of the row was subtracted",
-                lambda x, weight, eps, **rest: [finish(_centred(x), scale_of(_centred(x), eps), 1 + weight, **rest)],
-                "RMSNorm does not subtract a mean: that is LayerNorm."),
-        *(Suspect(name, scaled(scales), hint) for name, (scales, hint) in MISTAKEN_SCALES.items()),
+        Slip("the weight was applied as weight, not as 1 + weight",
+             "Here the weight is stored as the difference from one: multiply by (1 + weight).",
+             "(1 + weight) -> weight", answer="(1 + weight) -> weight"),
+        Slip("the weight was not applied", "Multiply each column by (1 + weight).",
+             " * (1 + weight) -> ", answer=" * (1 + weight) -> "),
+        Slip("the mean of the row was subtracted", "RMSNorm does not subtract a mean: that is LayerNorm.",
+             f"    scale = ->     {x} = {centred}\n    scale ="),
+        as_scale("the sum of squares was not divided by the number of columns",
+                 "The scale needs the mean of the squares: divide the sum by cols.",
+                 f"1 / np.sqrt({sums} + eps)", answer=(" / cols", "")),
+        as_scale("eps was left out", "Add eps to the mean of the squares, under the root.",
+                 f"1 / np.sqrt({mean})", answer=(" + eps", "")),
+        as_scale("eps was added after the root", "eps belongs under the root: 1 / sqrt(mean + eps).",
+                 f"1 / (np.sqrt({mean}) + eps)"),
+        as_scale("eps was added to the sum before the division", "Divide first, then add eps.",
+                 f"1 / np.sqrt(({sums} + eps) / {x}.shape[1])"),
+        as_scale("the root is missing", "The scale is 1 / sqrt(mean + eps): use tl.rsqrt.",
+                 f"1 / ({mean} + eps)", answer=("tl.rsqrt(", "1 / (")),
+        as_scale("the scale is the root itself, not one over it", "Use tl.rsqrt, or divide by the root.",
+                 f"np.sqrt({mean} + eps)", answer=("tl.rsqrt(", "tl.sqrt(")),
+        as_scale("the mean of the row was subtracted in the statistic",
+                 "RMSNorm does not subtract a mean: that is LayerNorm.",
+                 f"1 / np.sqrt(({centred}**2).mean(axis=1) + eps)"),
+        as_scale("the mean was taken over all rows together", "Each row has a scale of its own: one sum per row.",
+                 f"np.full(len({x}), 1 / np.sqrt(({x} * {x}).mean() + eps))"),
+        as_scale("the lanes beyond the row counted as 1 in the sum",
+                 "Load masked lanes as the neutral element of a sum: other=0.0.",
+                 f"1 / np.sqrt(({sums} + (1 << ({x}.shape[1] - 1).bit_length()) - {x}.shape[1]) / {x}.shape[1] + eps)"),
+        part("only the first tile went into the sum", "Add up every tile of the row before the root.", ":TILE"),
+        part("only the last tile went into the sum", "Accumulate with +=, from zero, over all tiles.",
+             f"({x}.shape[1] - 1) // TILE * TILE:"),
+        part("the columns after the last full tile are missing from the sum",
+             "The number of tiles is rounded up: range(0, cols, BLOCK), with a mask in the last one.",
+             f":{x}.shape[1] // TILE * TILE"),
+        part("the last column is missing from the sum", "The mask is columns < cols, not less.", ":-1"),
     )
 
 
-def _finish_both(x, scale, gain, **_):
-    return _both(x * scale[:, None] * gain, scale)
-
-
-INVERTED = Suspect("the root mean square was returned where the scale belongs",
-                   lambda x, weight, eps, **_: [[Expected("scale", 1 / scale_of(x, eps), "fp32")]],
-                   "Store the factor that x is multiplied by: 1 / sqrt(mean + eps).")
-
+INVERTED = Slip("the root mean square was returned where the scale belongs",
+                "Store the factor that x is multiplied by: 1 / sqrt(mean + eps).",
+                "(1 + weight), scale -> (1 + weight), 1 / scale", results=("scale", ))
 
 # ---------------------------------------------------------------- inputs
 
 
-def _weight(rng, cols):
-    return tensor(rng.normal(0, 0.3, cols), "fp32")
+def inputs(rows, cols, dtype, row_stride=None, std=1.0, eps=1e-6, **more):
+    """A random matrix and a weight."""
+    return lambda rng: {"x": tensor(rng.normal(0, std, (rows, cols)), dtype, row_stride),
+                        "weight": tensor(rng.normal(0, 0.3, cols), "fp32"), "eps": eps, **more}
 
 
-def _rows(rows, cols, dtype, std=1.0, row_stride=None, eps=1e-6):
-
+def spoilt(change, rows, cols, dtype, **rest):
+    """The same with x as change(rng, x) makes it."""
     def make(rng):
-        return {"x": tensor(rng.normal(0, std, (rows, cols)), dtype, row_stride), "weight": _weight(rng, cols),
-                "eps": eps}
+        given = inputs(rows, cols, dtype, **rest)(rng)
+        return {**given, "x": tensor(change(rng, given["x"].values), dtype)}
 
     return make
 
 
-def _outlier(rows, cols, dtype):
+def outlier(rng, x):
     """Small values and one large one in the last column: a sum that ends early misses it."""
-
-    def make(rng):
-        x = rng.normal(0, 0.01, (rows, cols))
-        x[:, -1] = 50.0
-        return {"x": tensor(x, dtype), "weight": _weight(rng, cols), "eps": 1e-6}
-
-    return make
+    return np.concatenate([0.01 * x[:, :-1], np.full((len(x), 1), 50.0)], axis=1)
 
 
-def _zeros(rows, cols, dtype):
-
-    def make(rng):
-        x = rng.normal(0, 1, (rows, cols))
-        x[0] = 0
-        return {"x": tensor(x, dtype), "weight": _weight(rng, cols), "eps": 1e-5}
-
-    return make
+def zeros(rng, x):
+    """The first row is zero."""
+    return x * (np.arange(len(x)) > 0)[:, None]
 
 
-def _large(rows, cols):
+def large(rng, x):
     """fp16 values whose squares overflow fp16, which ends at 65,504."""
-
-    def make(rng):
-        x = rng.uniform(300, 2000, (rows, cols)) * rng.choice([-1, 1], (rows, cols))
-        return {"x": tensor(x, "fp16"), "weight": _weight(rng, cols), "eps": 1e-6}
-
-    return make
-
-
-def _with(make, **more):
-    """The same inputs with further arguments at the end."""
-    return lambda rng: {**make(rng), **more}
+    return rng.uniform(300, 2000, x.shape) * np.sign(x)
 
 
 # ---------------------------------------------------------------- 05.1 count the bytes
 
 
-def _sizes(rng):
-    return {"rows": int(rng.integers(100, 20_000)), "cols": int(rng.integers(100, 20_000)),
-            "itemsize": int(rng.choice([2, 4]))}
+@gives("bytes")
+def eager_bytes(rows, cols, itemsize):
+    """Five PyTorch operations."""
+    return (7 * rows * cols + cols) * itemsize + 4 * rows * 4
 
 
-PASSES = {"eager_bytes": 7, "two_pass_bytes": 3, "resident_bytes": 2}  # over a matrix of rows x cols
-PER_ROW = {"eager_bytes": 4, "two_pass_bytes": 1, "resident_bytes": 1}  # fp32 values read or written per row
+@gives("bytes")
+def two_pass_bytes(rows, cols, itemsize):
+    """x twice, the weight, y, the scale."""
+    return (3 * rows * cols + cols) * itemsize + 4 * rows
 
 
-def _count(function, passes=0, weights=None, per_row=None, itemsize_of_row=None, elements=False):
-    """Bytes of one variant, with one thing counted differently."""
-
-    def oracle(rows, cols, itemsize):
-        matrix = (PASSES[function] + passes) * rows * cols
-        weight = cols if weights is None else weights(rows, cols)
-        if elements:
-            return [Expected("bytes", matrix + weight + PER_ROW[function] * rows)]
-        row = (PER_ROW[function] if per_row is None else per_row) * rows * (itemsize_of_row or (lambda i: 4))(itemsize)
-        return [Expected("bytes", (matrix + weight) * itemsize + row)]
-
-    return oracle
+@gives("bytes")
+def resident_bytes(rows, cols, itemsize):
+    """x once, the weight, y, the scale."""
+    return (2 * rows * cols + cols) * itemsize + 4 * rows
 
 
-def _every(**change):
-    """A suspect's guesses for all three functions."""
-    return {function: _guess(function, **change) for function in PASSES}
+def sizes(itemsize):
+    return lambda rng: {"rows": int(rng.integers(100, 20_000)), "cols": int(rng.integers(100, 20_000)), "itemsize": itemsize}
 
 
-def _guess(function, **change):
-    oracle = _count(function, **change)
-    return lambda **sizes: [oracle(**sizes)]
-
-
+VARIANTS = {oracle.__name__: oracle for oracle in (eager_bytes, two_pass_bytes, resident_bytes)}
 COUNT = Task(
-    id="05.1", title="Count the bytes of three variants", points=3, functions=tuple(PASSES),
-    oracle={function: _count(function) for function in PASSES},
-    cases=tuple(Case(f"{function}, sizes {turn}", _sizes, function) for function in PASSES for turn in (1, 2)),
-    suspects=(
-        Suspect("the weight was counted once per row", _every(weights=lambda rows, cols: rows * cols),
-                "All rows share one weight: DRAM delivers it once and the caches serve the rest."),
-        Suspect("the weight was left out", _every(weights=lambda rows, cols: 0),
-                "The weight is read too: cols elements, once."),
-        Suspect("the values kept per row were left out", _every(per_row=0),
-                "One fp32 number per row is small beside a row, but it is written (and, unfused, read again)."),
-        Suspect("the values kept per row were counted with itemsize", _every(itemsize_of_row=lambda i: i),
-                "They are fp32 whatever x is: 4 bytes each."),
-        Suspect("elements were counted, not bytes", _every(elements=True), "Multiply by the bytes of an element."),
-        Suspect("x was counted once, and the variant reads it twice",
-                {f: _guess(f, passes=-1) for f in ("eager_bytes", "two_pass_bytes")},
-                "Go through the steps and note for each what it reads: x comes up twice."),
-        Suspect("x was counted twice, and the resident kernel reads it once",
-                {"resident_bytes": _guess("resident_bytes", passes=1)},
-                "The row stays in registers between the sum and the output."),
-        Suspect("one pass over the matrix too many was counted", _every(passes=1),
-                "x * x reads x once, and a fused kernel writes only y."),
-        Suspect("several intermediate results were left out", {"eager_bytes": _guess("eager_bytes", passes=-4)},
-                "Each PyTorch operation reads its inputs from memory and writes its result back to memory."),
+    id="05.1", title="Count the bytes of three variants", points=3, functions=VARIANTS,
+    cases=tuple(Case(f"{function}, elements of {size} bytes", sizes(size), function) for function in VARIANTS for size in (2, 4)),
+    slips=(
+        Slip("the weight was counted once per row", "All rows share one weight: DRAM delivers it once and the caches serve the "
+             "rest.", "+ cols) -> + rows * cols)"),
+        Slip("the weight was left out", "The weight is read too: cols elements, once.", " + cols) -> )"),
+        Slip("the values kept per row were left out", "One fp32 number per row is small beside a row, but it is written (and, "
+             "unfused, read again).", " + 4 * rows -> + 0 * rows"),
+        Slip("the values kept per row were counted with itemsize", "They are fp32 whatever x is: 4 bytes each.",
+             "+ 4 * rows * 4 -> + 4 * rows * itemsize", "+ 4 * rows -> + itemsize * rows"),
+        Slip("elements were counted, not bytes", "Multiply by the bytes of an element.",
+             (") * itemsize + 4 * rows * 4 -> ) + 4 * rows", ), (") * itemsize + 4 * rows -> ) + rows", )),
+        Slip("x was counted once, and the variant reads it twice", "Go through the steps and note for each what it reads: x "
+             "comes up twice.", "7 * rows -> 6 * rows", "3 * rows -> 2 * rows"),
+        Slip("x was counted twice, and the resident kernel reads it once", "The row stays in registers between the sum and the "
+             "output.", "(2 * rows -> (3 * rows"),
+        Slip("one pass over the matrix too many was counted", "x * x reads x once, and a fused kernel writes only y.",
+             "7 * rows -> 8 * rows", "3 * rows -> 4 * rows"),
+        Slip("several intermediate results were left out", "Each PyTorch operation reads its inputs from memory and writes its "
+             "result back to memory.", "7 * rows -> 3 * rows"),
     ),
     hints={"wrong": "List each step with what it reads and what it writes, then add up."},
 )
 
 # ---------------------------------------------------------------- 05.2 the loop in PyTorch
 
-
-def _loop(make, block):
-    return _with(make, block=block)
-
-
 TILE_LOOP = Task(
-    id="05.2", title="The tile loop, in PyTorch", points=3, functions=("tile_loop", ),
-    oracle=norm_and_scale,
+    id="05.2", title="The tile loop, in PyTorch", points=3, functions={"tile_loop": norm_and_scale},
     cases=(
-        Case("4 x 256 fp32, tiles of 64", _loop(_rows(4, 256, "fp32"), 64)),
-        Case("3 x 1000 bf16, tiles of 128: a ragged last tile", _loop(_rows(3, 1000, "bf16"), 128)),
-        Case("5 x 1 fp16, tiles of 64: one column", _loop(_rows(5, 1, "fp16"), 64)),
-        Case("7 x 129 fp32, tiles of 64: one column over", _loop(_rows(7, 129, "fp32"), 64)),
-        Case("2 x 300 fp32, a row of zeros", _loop(_zeros(2, 300, "fp32"), 64)),
-        Case("2 x 500 fp32, small values, eps 0.001", _loop(_rows(2, 500, "fp32", std=0.01, eps=1e-3), 100)),
-        Case("2 x 400 fp16, large values", _loop(_large(2, 400), 128)),
-        Case("2 x 700 fp32, outlier in the last column", _loop(_outlier(2, 700, "fp32"), 256)),
+        Case("4 x 256 fp32, tiles of 64", inputs(4, 256, "fp32", block=64)),
+        Case("3 x 1000 bf16, tiles of 128: a ragged last tile", inputs(3, 1000, "bf16", block=128)),
+        Case("5 x 1 fp16, tiles of 64: one column", inputs(5, 1, "fp16", block=64)),
+        Case("7 x 129 fp32, tiles of 64: one column over", inputs(7, 129, "fp32", block=64)),
+        Case("2 x 300 fp32, a row of zeros", spoilt(zeros, 2, 300, "fp32", eps=1e-5, block=64)),
+        Case("2 x 500 fp32, small values, eps 0.001", inputs(2, 500, "fp32", std=0.01, eps=1e-3, block=100)),
+        Case("2 x 400 fp16, large values", spoilt(large, 2, 400, "fp16", block=128)),
+        Case("2 x 700 fp32, outlier in the last column", spoilt(outlier, 2, 700, "fp32", block=256)),
     ),
-    suspects=(*_suspects(_finish_both), INVERTED),
+    slips=(*norm_slips("x"), INVERTED),
     tile_elements=lambda x, weight, eps, block: len(x) * block,
     hints={"tail": "The last slice is shorter where block does not divide cols: let the slice's end be min(start + block, "
                    "cols), in both loops.",
@@ -276,31 +199,24 @@ TILE_LOOP = Task(
 # ---------------------------------------------------------------- 05.3 the resident kernel
 
 
-def _norm_bytes(x, weight, eps, **_):
+def norm_bytes(x, weight, eps):
     rows, cols = x.shape
     return {"x": x.nbytes, "weight": rows * cols * 4, "returned 0": rows * cols * 4, "returned 1": rows * 4}
 
 
 RESIDENT = Task(
-    id="05.3", title="The resident kernel", points=4, functions=("gemma_norm", ), kernel=True,
-    oracle=norm_and_scale,
+    id="05.3", title="The resident kernel", points=4, functions={"gemma_norm": norm_and_scale}, kernel=True,
+    prepared=("weight", ),
     cases=(
-        Case("4 x 256 fp32", _rows(4, 256, "fp32")),
-        Case("3 x 1000 bf16, ragged", _rows(3, 1000, "bf16")),
-        Case("5 x 1 fp32, one column", _rows(5, 1, "fp32")),
-        Case("2 x 1023 fp16, one less than a power of two", _rows(2, 1023, "fp16")),
-        Case("2 x 1025 fp32, one more than a power of two", _rows(2, 1025, "fp32")),
-        Case("3 x 777 fp32, rows 1,000 elements apart", _rows(3, 777, "fp32", row_stride=1000),
-             hint="This x has padded rows: the next row starts x.stride(0) elements on, not cols. y has its own stride."),
-        Case("2 x 4099 bf16, a wide row", _rows(2, 4099, "bf16")),
-        Case("2 x 300 fp32, a row of zeros", _zeros(2, 300, "fp32")),
-        Case("2 x 500 fp32, small values, eps 0.001", _rows(2, 500, "fp32", std=0.01, eps=1e-3)),
-        Case("2 x 400 fp16, large values", _large(2, 400)),
-        Case("1 x 32768 fp32, the widest row", _rows(1, 32768, "fp32")),
-        Case("1 x 32768 bf16, outlier in the last column", _outlier(1, 32768, "bf16")),
+        *row_cases(inputs),
+        Case("2 x 300 fp32, a row of zeros", spoilt(zeros, 2, 300, "fp32", eps=1e-5)),
+        Case("2 x 500 fp32, small values, eps 0.001", inputs(2, 500, "fp32", std=0.01, eps=1e-3)),
+        Case("2 x 400 fp16, large values", spoilt(large, 2, 400, "fp16")),
+        Case("1 x 32768 fp32, the widest row", inputs(1, 32768, "fp32")),
+        Case("1 x 32768 bf16, outlier in the last column", spoilt(outlier, 1, 32768, "bf16")),
     ),
-    suspects=(*_suspects(_finish_both), INVERTED),
-    minimum_bytes=_norm_bytes,
+    slips=(*norm_slips("x"), INVERTED),
+    minimum_bytes=norm_bytes,
     hints={
         "unwritten": "The tile is narrower than the row. A resident kernel's tile spans the row: "
                      "BLOCK = triton.next_power_of_2(cols).",
@@ -314,42 +230,33 @@ RESIDENT = Task(
 # ---------------------------------------------------------------- 05.4 the streaming kernel
 
 
-def _finish_as(x, scale, gain, out_dtype):
-    return [Expected("y", x * scale[:, None] * gain, out_dtype.name)]
-
-
-def wide(x, weight, eps, out_dtype):
-    """What 05.4 returns: y in the dtype asked for."""
-    return _finish_as(x, scale_of(x, eps), 1 + weight, out_dtype)
-
-
-def _to(make, dtype):
-    return _with(make, out_dtype=DType(dtype))
-
-
-def _wide_bytes(x, weight, eps, out_dtype):
+def wide_bytes(x, weight, eps, out_dtype):
     rows, cols = x.shape
     return {"x": 2 * x.nbytes, "weight": rows * cols * 4, "returned 0": rows * cols * SIZE[out_dtype.name]}
 
 
+def to(dtype):
+    """Inputs of which the result is wanted in this dtype."""
+    return lambda rows, cols, of, row_stride=None, **more: inputs(rows, cols, of, row_stride, out_dtype=DType(dtype), **more)
+
+
 STREAMING = Task(
-    id="05.4", title="The streaming kernel, for rows of any width", points=4, functions=("wide_norm", ), kernel=True,
-    oracle=wide,
+    id="05.4", title="The streaming kernel, for rows of any width", points=4, functions={"wide_norm": norm}, kernel=True,
+    prepared=("weight", ),
     cases=(
-        Case("3 x 1000 fp32 to fp32", _to(_rows(3, 1000, "fp32"), "fp32")),
-        Case("4 x 1 fp16 to fp32, one column", _to(_rows(4, 1, "fp16"), "fp32")),
-        Case("2 x 4096 bf16 to fp32, one widest tile", _to(_rows(2, 4096, "bf16"), "fp32")),
-        Case("2 x 4097 fp32 to bf16, one column over", _to(_rows(2, 4097, "fp32"), "bf16")),
-        Case("2 x 10007 bf16 to bf16, a prime", _to(_rows(2, 10007, "bf16"), "bf16")),
-        Case("2 x 5000 fp16 to fp16, rows 5,120 elements apart", _to(_rows(2, 5000, "fp16", row_stride=5120), "fp16"),
+        *row_cases(to("fp32"), leave_out=("one less than a power of two", "one more than a power of two", "a wide row")),
+        Case("2 x 4096 bf16 to fp32, one widest tile", to("fp32")(2, 4096, "bf16")),
+        Case("2 x 4097 fp32 to bf16, one column over", to("bf16")(2, 4097, "fp32")),
+        Case("2 x 10007 bf16 to bf16, a prime", to("bf16")(2, 10007, "bf16")),
+        Case("2 x 5000 fp16 to fp16, rows 5,120 elements apart", to("fp16")(2, 5000, "fp16", 5120),
              hint="This x has padded rows: the next row starts x.stride(0) elements on, not cols."),
-        Case("2 x 400 fp16 to fp32, large values", _to(_large(2, 400), "fp32")),
-        Case("2 x 500 fp32 to fp32, small values, eps 0.001", _to(_rows(2, 500, "fp32", std=0.01, eps=1e-3), "fp32")),
-        Case("1 x 40000 fp32 to fp32, ten tiles", _to(_rows(1, 40000, "fp32"), "fp32")),
-        Case("1 x 70001 bf16 to fp32, outlier in the last column", _to(_outlier(1, 70001, "bf16"), "fp32")),
+        Case("2 x 400 fp16 to fp32, large values", spoilt(large, 2, 400, "fp16", out_dtype=DType("fp32"))),
+        Case("2 x 500 fp32 to fp32, small values, eps 0.001", to("fp32")(2, 500, "fp32", std=0.01, eps=1e-3)),
+        Case("1 x 40000 fp32 to fp32, ten tiles", to("fp32")(1, 40000, "fp32")),
+        Case("1 x 70001 bf16 to fp32, outlier in the last column", spoilt(outlier, 1, 70001, "bf16", out_dtype=DType("fp32"))),
     ),
-    suspects=_suspects(_finish_as),
-    minimum_bytes=_wide_bytes, max_tile=4096,
+    slips=norm_slips("x", loops=True),
+    minimum_bytes=wide_bytes, max_tile=4096,
     hints={
         "unwritten": "The second loop has to cover every tile of the row, the ragged last one too.",
         "bytes": "Two passes read x twice; the weight is needed only in the second, and y is written once.",
@@ -363,90 +270,54 @@ STREAMING = Task(
 # ---------------------------------------------------------------- 05.5 residual add and norm
 
 
-def _finish_normed(total, scale, gain, _dtype, stored):
-    return [Expected("y", total * scale[:, None] * gain, _dtype.name), Expected("residual", stored, "fp32", "residual")]
-
-
-def add_norm(x, residual, weight, eps, _dtype):
-    """What 05.5 returns, and what it leaves in residual."""
-    total = rounded(x + residual, "fp32")
-    return _finish_normed(total, scale_of(total, eps), 1 + weight, _dtype, total)
-
-
-def _of_the_sum(oracle):
-    """A suspect of the plain norm, applied to the sum."""
-    return lambda x, residual, weight, eps, _dtype: oracle(x + residual, weight, eps, _dtype=_dtype, stored=x + residual)
-
-
-def _added_suspect(name, sums, hint):
-    """sums(x, residual) -> (what was stored, what was normed)."""
-
-    def oracle(x, residual, weight, eps, _dtype):
-        stored, normed = sums(x, residual)
-        return [_finish_normed(normed, scale_of(normed, eps), 1 + weight, _dtype, stored)]
-
-    return Suspect(name, oracle, hint)
-
-
-def _sixteen(values):
-    return rounded(values, "bf16")
-
-
-def _added(rows, cols, dtype, residual=1.0, eps=1e-6, cancel=False, std=1.0):
-
+def added(rows, cols, dtype, row_stride=None, residual=1.0, eps=1e-6, cancel=False, std=1.0):
+    """x and a residual stream; cancel: so that little is left of their sum."""
     def make(rng):
-        x = rng.normal(0, std, (rows, cols))
-        if cancel:
-            x = rounded(x, dtype)
+        x = rounded(rng.normal(0, std, (rows, cols)), dtype)
         before = -x + rng.normal(0, 0.05, x.shape) if cancel else rng.normal(0, residual, (rows, cols))
-        return {"x": tensor(x, dtype), "residual": tensor(before, "fp32"), "weight": _weight(rng, cols), "eps": eps,
-                "_dtype": DType(dtype)}
+        return {"x": tensor(x, dtype), "residual": tensor(before, "fp32"),
+                "weight": tensor(rng.normal(0, 0.3, cols), "fp32"), "eps": eps}
 
     return make
 
 
-def _added_bytes(x, residual, weight, eps, _dtype):
+def added_bytes(x, residual, weight, eps):
     rows, cols = x.shape
     return {"x": x.nbytes, "residual": 2 * rows * cols * 4, "weight": rows * cols * 4, "returned 0": x.nbytes}
 
 
+SUM = 'rounded(x + residual, "fp32")'
 ADDED = Task(
-    id="05.5", title="Residual add and norm at minimum traffic", points=5, functions=("add_gemma_norm", ), kernel=True,
-    oracle=add_norm,
+    id="05.5", title="Residual add and norm at minimum traffic", points=5, functions={"add_gemma_norm": add_norm}, kernel=True,
+    prepared=("weight", ),
     cases=(
-        Case("4 x 256 fp32", _added(4, 256, "fp32")),
-        Case("3 x 1000 bf16, ragged", _added(3, 1000, "bf16")),
-        Case("5 x 1 fp32, one column", _added(5, 1, "fp32")),
-        Case("2 x 1025 fp16, one more than a power of two", _added(2, 1025, "fp16")),
-        Case("2 x 4099 fp32, a wide row", _added(2, 4099, "fp32")),
-        Case("2 x 777 fp32, x and residual nearly cancel", _added(2, 777, "fp32", cancel=True)),
-        Case("2 x 600 bf16, a large residual", _added(2, 600, "bf16", residual=300.0)),
-        Case("2 x 300 fp16, a sum whose square overflows fp16", _added(2, 300, "fp16", residual=1000.0)),
-        Case("2 x 500 fp32, small values, eps 0.001", _added(2, 500, "fp32", std=0.01, residual=0.01, eps=1e-3)),
-        Case("1 x 32768 fp32, the widest row", _added(1, 32768, "fp32")),
+        *row_cases(added, leave_out=("padded rows", "one less than a power of two"), a_wide_row="fp32",
+                   one_more_than_a_power_of_two="fp16"),
+        Case("2 x 777 fp32, x and residual nearly cancel", added(2, 777, "fp32", cancel=True)),
+        Case("2 x 600 bf16, a large residual", added(2, 600, "bf16", residual=300.0)),
+        Case("2 x 300 fp16, a sum whose square overflows fp16", added(2, 300, "fp16", residual=1000.0)),
+        Case("2 x 500 fp32, small values, eps 0.001", added(2, 500, "fp32", std=0.01, residual=0.01, eps=1e-3)),
+        Case("1 x 32768 fp32, the widest row", added(1, 32768, "fp32")),
     ),
-    suspects=(
-        _added_suspect("the residual was not updated", lambda x, residual: (residual, x + residual),
-                       "Store the sum back into residual, in place."),
-        _added_suspect("x alone was normed, not the sum", lambda x, residual: (x + residual, x),
-                       "The norm takes residual + x."),
-        _added_suspect("the residual from before the addition was normed", lambda x, residual: (x + residual, residual),
-                       "The norm takes residual + x."),
-        _added_suspect("the sum was rounded to 16 bits", lambda x, residual: (_sixteen(x + residual), ) * 2,
-                       "The residual stream stays fp32: convert x to fp32, add, store the fp32 sum."),
-        _added_suspect("x was subtracted", lambda x, residual: (residual - x, ) * 2, "The norm takes residual + x."),
-        Suspect("the scale is that of x alone, or of the old residual",
-                lambda x, residual, weight, eps, _dtype: [
-                    _finish_normed(x + residual, scale_of(part, eps), 1 + weight, _dtype, x + residual)
-                    for part in (x, residual)],
-                "The sum of squares is taken over the new residual, x + residual."),
-        Suspect("the normed rows were written over the residual",
-                lambda x, residual, weight, eps, _dtype: [[
-                    Expected("residual", gemma(x + residual, weight, scale_of(x + residual, eps)), "fp32", "residual")]],
-                "residual gets the sum; y, a tensor of its own, gets the normed sum."),
-        *(Suspect(s.name, _of_the_sum(s.oracle), s.hint) for s in _suspects(_finish_normed)),
+    slips=(
+        Slip("the residual was not updated", "Store the sum back into residual, in place.",
+             "(1 + weight), total -> (1 + weight), residual"),
+        Slip("x alone was normed, not the sum", "The norm takes residual + x.",
+             (f"total = {SUM} -> total = x", "(1 + weight), total -> (1 + weight), x + residual"),
+             answer=("tl.sum(total * total) -> tl.sum(x * x)", "total * scale -> x * scale")),
+        Slip("the residual from before the addition was normed", "The norm takes residual + x.",
+             (f"total = {SUM} -> total = residual", "(1 + weight), total -> (1 + weight), x + residual")),
+        Slip("the sum was rounded to 16 bits", "The residual stream stays fp32: convert x to fp32, add, store the fp32 sum.",
+             f"{SUM} -> rounded(x + residual, 'bf16')", f"{SUM} -> rounded(x + residual, 'fp16')"),
+        Slip("x was subtracted", "The norm takes residual + x.", f"{SUM} -> residual - x"),
+        Slip("the scale is that of x alone, or of the old residual", "The sum of squares is taken over the new residual, "
+             "x + residual.", "(total * total).sum -> (x * x).sum", "(total * total).sum -> (residual * residual).sum",
+             answer="tl.sum(total * total) -> tl.sum(x * x)"),
+        Slip("the normed rows were written over the residual", "residual gets the sum; y, a tensor of its own, gets the normed "
+             "sum.", "(1 + weight), total -> (1 + weight), total * scale[:, None] * (1 + weight)", results=("residual", )),
+        *norm_slips("total"),
     ),
-    minimum_bytes=_added_bytes,
+    minimum_bytes=added_bytes,
     hints={
         "unwritten": "The tile is narrower than the row: BLOCK = triton.next_power_of_2(cols), as in 05.3.",
         "bytes": "x and residual are read once, residual and y are written once, and nothing else moves: keep the sum in "
@@ -454,8 +325,7 @@ ADDED = Task(
     },
     speed=Speed(points=1, share=0.75, bytes=8192 * 8192 * 12 + 8192 * 4, shape="8192 x 8192 bf16",
                 make=lambda: {"x": RandomTensor((8192, 8192), "bf16"), "residual": RandomTensor((8192, 8192), "fp32"),
-                              "weight": RandomTensor((8192, ), "fp32", 0, 0.3), "eps": 1e-6,
-                              "_dtype": DType("bf16")}),
+                              "weight": RandomTensor((8192, ), "fp32", 0, 0.3), "eps": 1e-6}),
 )
 
 # ---------------------------------------------------------------- 05.6 the wrong accumulator
@@ -529,7 +399,7 @@ def _shown(arguments, returned):
 
 
 HUNT = Task(
-    id="05.6", title="Which accumulator is wrong? Show it", points=3, functions=("show_wrong", ),
+    id="05.6", title="Which accumulator is wrong? Show it", points=3, functions={"show_wrong": None},
     verdict=_shown,
     cases=tuple(Case(f"row {turn}", lambda rng: {"cols": TILE * int(rng.integers(128, 257))}) for turn in (1, 2, 3)),
     success="the accumulator that you named is off by 10% or more on your rows, and the other three are not",

@@ -18,7 +18,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from grading.checks import PUBLIC_SEED, task as find_task
+from grading.tasks import PUBLIC_SEED, Draw, Tensor, task as find_task
 from grading.notebook import verdict
 from grading.release import ROOT, grade_id, task_id
 
@@ -89,6 +89,7 @@ class Answer:
     right: bool
     kinds: tuple = ()  # of finding; any where empty
     words: tuple = ()
+    inside: bool = False  # only as `check` judges it: it uses the grader's own code
 
     def __str__(self):
         return f"{self.task} {self.name}"
@@ -101,10 +102,35 @@ def right_answers(solution: dict, right: dict) -> list:
 
 
 def wrong_answers(solution: dict, wrong: dict) -> list:
-    """The wrong answers, whole."""
-    return [Answer(name, task, given if isinstance(given, str) else edited(solution[task], *given), False,
+    """The wrong answers, whole, and those that the tasks' slips make."""
+    return [*slip_answers(solution), *(Answer(name, task, given if isinstance(given, str) else edited(solution[task], *given), False,
                    (kinds, ) if isinstance(kinds, str) else kinds or (), tuple(words))
-            for name, (task, given, kinds, words) in wrong.items()]
+            for name, (task, given, kinds, words) in wrong.items())]
+
+
+def slip_answers(solution: dict) -> list:
+    """The wrong answers that the tasks' own slips make: by an edit of the published answer, where a slip gives one; and of a
+    task of plain numbers by the edited oracle itself."""
+    made = []
+    for task in map(find_task, sorted(solution)):
+        for slip in task.slips:
+            changes = [edit.split(" -> ") for edit in slip.answer]
+            if changes and all(old in solution[task.id] for old, _ in changes):  # tasks share slips, and not their texts
+                source = edited(solution[task.id], *changes)
+                made.append(Answer(f"slip: {slip.fault}", task.id, source, False, ("slip", ), (slip.fault, )))
+            elif not task.kernel and not any(isinstance(v, Tensor) for v in task.cases[0].make(Draw([1], 0)).values()):
+                made += [Answer(f"slip: {slip.fault}, way {way} of {name}", task.id, _by_oracle(task, name, mistaken, solution),
+                                False, ("slip", ), (slip.fault, ), inside=True)
+                         for way, (name, mistaken) in enumerate(task.mistaken(slip), 1) if not slip.results]
+    return made
+
+
+def _by_oracle(task, name: str, mistaken, solution: dict) -> str:
+    """An answer in which one function is an edited oracle; it runs beside the grader only."""
+    oracle = task.functions[name]
+    return (f"{solution[task.id]}\n\nimport {oracle.__module__} as _lesson\n"
+            f"globals().update({{k: v for k, v in vars(_lesson).items() if k not in globals()}})\n\n"
+            f"{mistaken.source.replace(f'def {oracle.__name__}(', f'def {name}(')}\n")
 
 
 def fault(answer: Answer, found) -> str:
@@ -124,7 +150,7 @@ def answer_tests(solution: dict, right: dict, wrong: dict) -> tuple:
         return pytest.mark.parametrize("answer", found, ids=str)
 
     def agree(answer: Answer, seeds: int):
-        for seed in range(1, seeds + 1):
+        for seed in range(1, int(os.environ.get("ANSWER_SEEDS", seeds)) + 1):
             said = fault(answer, verdict_of(answer.task, answer.source, seed))
             assert not said, f"seed {seed}: {said}"
 
