@@ -1,5 +1,5 @@
-"""`grade PATH... --report DIR`: grade notebooks, folders and zips of them; `grade one FILE --report DIR` grades a single
-submission and writes no more than its record, so that a cluster's queue can run it.
+"""`grade PATH... --report DIR`: grade notebooks, folders and zips of them; `grade one FILE --report DIR` grades a
+single submission and writes no more than its record, so that a cluster's queue can run it.
 
 Exit status: 0 everything was graded, whatever the marks; 1 something could not be graded, or the report could not be
 written; 2 wrong use, told in one sentence.
@@ -12,7 +12,10 @@ import signal
 import sys
 from pathlib import Path
 
-from grading.formats import WORDS, is_graded, reason, standing, waiting
+from grading import batch, intake, jail, report
+from grading.formats import WORDS, line, reason, shown, standing, waiting
+from grading.pages import total as total_of
+from grading.submission import Missing, pristine
 
 EPILOG = ("Exit status: 0 everything was graded, whatever the marks; 1 something was not; 2 wrong use. "
           "`grade one FILE --report DIR` grades one submission into DIR/records, for a cluster's queue.")
@@ -34,10 +37,11 @@ def main(argv: list | None = None) -> int:
     try:
         return run_one(parser_of_one().parse_args(argv[1:])) if argv[:1] == ["one"] else run(parser().parse_args(argv))
     except Usage as error:
-        print(f"grade: {error}", file=sys.stderr)
+        print(f"grade: {line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("grade: interrupted; no report was written, and what was graded is kept for the next run", file=sys.stderr)
+        print("grade: interrupted; no report was written, and what was graded is kept for the next run",
+              file=sys.stderr)
         return 1
 
 
@@ -49,8 +53,8 @@ def _interrupt(*_):
 def parser() -> argparse.ArgumentParser:
     """The options of `grade PATH...`."""
     made = argparse.ArgumentParser(prog="grade", description="Grade exercise notebooks of the course.", epilog=EPILOG)
-    made.add_argument("paths", nargs="+", metavar="PATH", help="a notebook, or a folder or zip of them (a child of it is "
-                      "one learner's)")
+    made.add_argument("paths", nargs="+", metavar="PATH", help="a notebook, or a folder or zip of them (a child of "
+                      "it is one learner's)")
     made.add_argument("--jobs", metavar="N", type=int, default=max((os.cpu_count() or 2) // 2, 1),
                       help="submissions graded side by side (default: half the processors, here %(default)s); 0 grades "
                       "nothing and reports what is there")
@@ -62,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
 
 def parser_of_one() -> argparse.ArgumentParser:
     """The options of `grade one FILE`."""
-    made = argparse.ArgumentParser(prog="grade one", description="Grade one submission into DIR/records.", epilog=EPILOG)
+    made = argparse.ArgumentParser(prog="grade one", epilog=EPILOG,
+                                   description="Grade one submission into DIR/records.")
     made.add_argument("file", metavar="FILE", type=Path, help="a notebook, or the zip that holds it")
     made.add_argument("--member", metavar="NAME", default="", help="the notebook's name inside the zip FILE")
     made.add_argument("--learner", metavar="NAME", default="", help="whose it is (default: the file's name)")
@@ -74,15 +79,13 @@ def parser_of_one() -> argparse.ArgumentParser:
 
 
 def _shared(made: argparse.ArgumentParser) -> None:
-    from grading import batch
-
     made.add_argument("--report", required=True, metavar="DIR", type=Path, help="folder for the results")
     made.add_argument("--timeout", metavar="S", type=float, default=batch.CELL_SECONDS,
                       help="seconds that one cell may take (default %(default)g)")
     made.add_argument("--total", metavar="S", type=float, default=batch.SUBMISSION_SECONDS,
                       help="seconds that one submission may take (default %(default)g)")
     made.add_argument("--seed", metavar="N", type=int, help="seed of the inputs, to repeat a grading (default: secret)")
-    made.add_argument("--again", action="store_true", help="grade anew what was graded before")
+    made.add_argument("--again", dest="anew", action="store_true", help="grade anew what was graded before")
     made.add_argument("--require-isolation", metavar="LEVEL", default="",
                       help="refuse to grade where learner code is isolated less: process, limits, files or network")
     made.add_argument("--require-gpu", action="store_true", help="refuse to grade where there is no GPU")
@@ -90,8 +93,6 @@ def _shared(made: argparse.ArgumentParser) -> None:
 
 def run(options) -> int:
     """Grade what the options name and write the report."""
-    from grading import batch
-
     limits = limits_of(options)
     if options.jobs < 0:
         raise Usage(f"--jobs: got {options.jobs}, expected 0 or more")
@@ -102,37 +103,33 @@ def run(options) -> int:
         return 0
     keeps(options.report, handed)
     writable(options.report)
-    outcome = batch.many(handed, options.report, limits, options.jobs, options.again)
+    outcome = batch.many(handed, options.report, limits, options.jobs, options.anew)
     return deliver(outcome, options.report, aside)
 
 
 def run_one(options) -> int:
     """Grade one file into DIR/records."""
-    from grading import batch
-    from grading.intake import Handed
-
     limits = limits_of(options)
     if not options.file.exists():
         raise Usage(f"{options.file}: no such file")
     writable(options.report)
     if options.leash:
         batch.leash()
-    handed = Handed(options.learner or options.file.stem, options.shown or str(options.file), options.file, options.member)
+    learner, shown_as = options.learner or intake.text(options.file.stem), options.shown or intake.text(options.file)
+    handed = intake.Handed(learner, shown_as, options.file, options.member)
     try:
-        record, before = batch.one(handed, options.report, limits, options.again, options.key)
+        record, before = batch.one(handed, options.report, limits, options.anew, options.key)
     except OSError as error:
         print(f"grade: the record could not be written to {options.report} ({error.strerror})", file=sys.stderr)
         return 1
     say(record)
     if before:
         print("  graded before by the same grader; --again grades anew")
-    return 1 if record["status"] in ("ungraded", "unreadable") else 0
+    return 0 if record.is_graded else 1
 
 
 def limits_of(options):
     """What a grade depends on, from the options; Usage where one is out of range or something is missing here."""
-    from grading import batch
-
     for name, value in (("--timeout", options.timeout), ("--total", options.total)):
         if not value > 0:
             raise Usage(f"{name}: got {value:g}, expected seconds above 0")
@@ -148,8 +145,6 @@ def limits_of(options):
 
 def deliver(outcome, folder: Path, aside: list = ()) -> int:
     """Write the report and print a summary; the exit status."""
-    from grading import report
-
     try:
         report.write(folder, outcome.records, aside)
     except OSError as error:
@@ -163,47 +158,43 @@ def deliver(outcome, folder: Path, aside: list = ()) -> int:
     if outcome.run:
         print(f"{outcome.run} run in {outcome.seconds:.0f} s: {outcome.per_minute:.1f} submissions per minute")
     if aside:
-        print(printable(f"left aside: {', '.join(aside)}"))
+        print(f"left aside: {', '.join(map(line, aside))}")
     print(f"report: {folder / 'index.html'}")
-    print(printable(total(outcome.records)))
-    return 0 if all(map(is_graded, outcome.records)) else 1
+    print(summary(outcome.records))
+    return 0 if all(record.is_graded for record in outcome.records) else 1
 
 
-def total(records: list) -> str:
-    """How many submissions have a mark, and which have none and why."""
-    said = [f"{sum(map(is_graded, records))} graded"]
+def summary(records: list) -> str:
+    """How many submissions have a mark, and which have none and why; of one learner's, the sum of the points."""
+    said = [f"{sum(record.is_graded for record in records)} graded"]
     for status, words in (("unreadable", "could not be read"), ("ungraded", "could not be graded")):
-        those = [record for record in records if record["status"] == status]
-        reasons = [f"{record['learner']} ({reason(record).split(' (it ')[0]})" for record in those[:5]]
+        those = [record for record in records if record.status == status]
+        reasons = [line(f"{record.learner} ({reason(record).split(' (it ')[0]})") for record in those[:5]]
         reasons += ["..."] * (len(those) > 5)
         if those:
             said.append(f"{len(those)} {words}: {', '.join(reasons)}")
-    return ", ".join(said)
+    marks = [record for record in records if record.is_graded]
+    whole = None
+    if len({record.learner for record in records}) == 1:
+        whole = marks[0] if len(marks) == 1 else total_of(records)
+    return ", ".join(said) + (f"; in all {standing(whole, ' points')}" if whole else "")
 
 
-def say(record: dict) -> None:
+def say(record) -> None:
     """Print a submission's points and hints."""
-    print(printable(f"{record['path']}: {standing(record, ' points')}"))
-    for task in record["tasks"]:
-        told = "; ".join(filter(None, (waiting(task), printable(task["hint"]))))
-        points = f"{task['points']} of {task['max_points']}"
-        print(f"  {task['id']}  {WORDS[task['status']]:13} {points}  {told}".rstrip())
-    if not is_graded(record):
-        print(f"  not graded: {printable(reason(record))}")
-
-
-def printable(text: str) -> str:
-    """Text without what a terminal would obey."""
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in text)
+    print(f"{line(record.path)}: {standing(record, ' points')}")
+    for task in record.tasks:
+        told = "; ".join(filter(None, (waiting(task), shown(task.hint))))
+        print(f"  {task.id}  {WORDS[task.status]:13} {task.points} of {task.max_points}  {told}".rstrip())
+    if not record.is_graded:
+        print(f"  not graded: {reason(record)}")
 
 
 def keeps(folder: Path, handed: list) -> None:
     """Usage where the report in `folder` is another class's. One submission's may go: its record stays."""
-    from grading import report
-
     lacking, held = report.others(folder, handed)
     if lacking and held > 1:
-        names = ", ".join(lacking[:2]) + ", ..." * (len(lacking) > 2)
+        names = ", ".join(map(line, lacking[:2])) + ", ..." * (len(lacking) > 2)
         raise Usage(f"--report {folder} holds a report of {held} submissions, and {len(lacking)} of them ({names}) "
                     f"{'are' if len(lacking) > 1 else 'is'} not among those given: name another folder, or remove "
                     f"{folder / 'results.json'}")
@@ -211,9 +202,6 @@ def keeps(folder: Path, handed: list) -> None:
 
 def submissions(given: list, report: Path) -> tuple[list, list]:
     """What the arguments name, and the files that were left aside; Usage where they name nothing to grade."""
-    from grading import intake
-    from grading.submission import Missing, pristine
-
     found, singles, aside = [], [], []
     for name in given:
         if not Path(name).exists():
@@ -243,7 +231,8 @@ def submissions(given: list, report: Path) -> tuple[list, list]:
 
 def needs() -> None:
     """Usage where a package is missing that grading cannot do without."""
-    for name, why in (("nbval", "it runs the notebooks"), ("torch", "the exercises need it"), ("tqdm", "it shows progress"),
+    for name, why in (("nbval", "it runs the notebooks"), ("torch", "the exercises need it"),
+                      ("tqdm", "it shows progress"),
                       ("triton", "kernels need it (Linux only; elsewhere use Colab, a container or WSL2)")):
         if importlib.util.find_spec(name) is None:
             raise Usage(f"{name} is not installed here: {why}")
@@ -251,8 +240,6 @@ def needs() -> None:
 
 def isolated(wanted: str) -> None:
     """Usage where learner code would be isolated less than asked for."""
-    from grading import jail
-
     if wanted not in jail.LEVELS:
         raise Usage(f"--require-isolation: got {wanted!r}, expected one of: {', '.join(jail.LEVELS)}")
     if not jail.at_least(wanted):

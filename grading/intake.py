@@ -1,26 +1,37 @@
 """What was handed in: finds the files in a notebook, a folder or a zip, and reads them whatever their state.
 
-Nothing is unpacked onto the disk. Whatever can be repaired is repaired and told in a note; what cannot be read raises
-Unreadable, with a sentence for the learner.
+Nothing is unpacked onto the disk, no link is followed out of a learner's folder, only plain files are read, and
+everything is bounded: a file takes about two seconds at most, whatever it holds. What can be repaired is repaired and
+told in a note; what cannot be read raises Unreadable, with a sentence for the learner.
 """
 
+import gc
+import getpass
 import json
 import os
 import re
+import stat
 import zipfile
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
 
-import nbformat
 from nbformat import NotebookNode
 
-from grading.checks import exercises
-from grading.release import exercise_id, grade_id, task_id
+from grading.release import ROOT, exercise_id, grade_id, task_id
+from grading.tasks import exercises
 
-MAX_FILE = 256 << 20  # bytes of one notebook
-LARGE_OUTPUTS = 5 << 20  # characters of outputs from which on it is worth a note
+MAX_FILE = 16 << 20  # bytes of one notebook; 2 s of reading at worst
+MAX_CELLS = 2_000  # of one notebook
+MAX_NOTEBOOKS = 20  # of one learner
+MAX_ENTRIES = 20_000  # files and folders of one learner, or members of one zip
+MAX_DIRECTORY = 4 << 20  # bytes of a zip's table of contents
+MAX_NAME = 1_000  # characters of a member's name
+MAX_DEPTH = 32  # folders in each other
+LARGE_OUTPUTS = 5 << 20  # characters beside the sources from which on it is worth a note
 MAYBE = {"", ".txt", ".json"}  # what browsers and mail programs make of a notebook's name
 HIDDEN = {"__MACOSX", "__pycache__"}
+OWN = ("exercises", "work")  # the course's folders in which whoever reads it works
 
 
 class Unreadable(ValueError):
@@ -42,47 +53,58 @@ class Handed:
     @property
     def place(self) -> str:
         """Where it lies, whatever it was seen from."""
-        return "/".join(filter(None, (os.path.abspath(self.file), self.member)))
+        return text("/".join(filter(None, (os.path.abspath(self.file), self.member))))
 
     def read(self) -> bytes:
         """Its bytes; Unreadable where that fails."""
         if self.problem:
             raise Unreadable(self.problem)
         try:
-            if self.member:
-                with zipfile.ZipFile(self.file) as archive:
-                    _bounded(archive.getinfo(self.member).file_size, self.path)
-                    with archive.open(self.member) as inside:
+            with opened(self.file) as file:
+                if self.member:
+                    with _archive(file) as archive, _member(archive, self.member) as inside:
                         content = inside.read(MAX_FILE + 1)  # the size that a zip states may be a lie
-                        _bounded(len(content), self.path)
-                        return content
-            if self.file.is_dir():
-                raise Unreadable(f"{self.path}: a folder, not a notebook")
-            _bounded(self.file.stat().st_size, self.path)
-            return self.file.read_bytes()
-        except FileNotFoundError:
-            raise Unreadable(f"{self.path}: no such file") from None
+                else:
+                    content = file.read(MAX_FILE + 1)
         except OSError as error:
             raise Unreadable(f"{self.path}: cannot be read ({error.strerror or error})") from None
-        except (zipfile.BadZipFile, RuntimeError, NotImplementedError, KeyError, EOFError, ValueError) as error:
-            if isinstance(error, Unreadable):
-                raise
+        except Exception as error:  # zipfile and zlib have errors of their own
             raise Unreadable(f"{self.path}: cannot be read from the zip ({error})") from None
-        except Exception as error:  # zlib and lzma have errors of their own
-            raise Unreadable(f"{self.path}: cannot be read ({type(error).__name__}: {error})") from None
+        if len(content) > MAX_FILE:
+            raise Unreadable(f"{self.path}: larger than {MAX_FILE >> 20} MiB; clear the outputs and hand it in again")
+        return content
 
 
-def _bounded(size: int, path: str) -> None:
-    if size > MAX_FILE:
-        raise Unreadable(f"{path}: larger than {MAX_FILE >> 20} MiB; clear the outputs and hand it in again")
+def opened(file: Path):
+    """A plain file, open for reading; OSError for all else. A link is not followed, a pipe not waited for."""
+    _plain(os.lstat(file).st_mode)
+    flags = ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY")  # in case it is another file by now
+    descriptor = os.open(file, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in flags))
+    try:
+        _plain(os.fstat(descriptor).st_mode)
+        return os.fdopen(descriptor, "rb")
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def _plain(mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        raise OSError(None, "a link, and links are not followed: hand in the file itself" if stat.S_ISLNK(mode) else
+                      "a folder, not a notebook" if stat.S_ISDIR(mode) else "a pipe, a socket or a device, not a file")
+
+
+def text(path: Path | str) -> str:
+    """A name as text. Bytes that are no UTF-8, as old zips leave them, are written out, so that names stay apart."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 # ---------------------------------------------------------------- finding the files
 
 
 def alone(path: Path, shown: str = "") -> Handed:
-    """A notebook named on its own."""
-    return Handed(path.stem, shown or str(path), path)
+    """A notebook that was named on its own; here, whoever grades has chosen what a link leads to."""
+    return Handed(text(path.stem), shown or text(path), Path(os.path.realpath(path)))
 
 
 def labels(paths: list) -> list:
@@ -91,99 +113,166 @@ def labels(paths: list) -> list:
     if len(paths) == 1 and paths[0].is_dir():
         return [""]
     names = [path.resolve().name for path in paths]
-    if len(set(names)) == len(names):
-        return names
-    above = os.path.commonpath([path.resolve().parent for path in paths])
-    return [os.path.relpath(path.resolve(), above) for path in paths]
+    if len(set(names)) < len(names):
+        above = os.path.commonpath([path.resolve().parent for path in paths])
+        names = [os.path.relpath(path.resolve(), above) for path in paths]
+    return list(map(text, names))
 
 
 def found_in(path: Path, leave_out: Path | None = None, label: str | None = None) -> tuple[list, list]:
     """What a path holds, in the order of its names: a file itself; of a folder or a zip, everything handed in; and the
     names of files beside the submissions that are none.
 
-    Each child of a folder (or of a zip with more than one) is one learner's: a notebook, a folder or a zip. A folder
-    or zip without any notebook is listed with its problem. leave_out: a folder to pass over (the report's own). label:
-    what the path is called for people; as it was given by default.
+    Each child of a folder (or of a zip with more than one) is one learner's: a notebook, a folder or a zip. But where
+    all there is are notebooks called like exercises, they are one learner's. A folder or zip without any notebook is
+    listed with its problem. leave_out: a folder to pass over (the report's own). label: what the path is called for
+    people; as it was given by default.
     """
-    label = str(path) if label is None else label
-    if path.is_dir():
-        return _folder(path, label and f"{label}/", leave_out)
+    label, real = text(path) if label is None else label, Path(os.path.realpath(path))
+    if real.is_dir():
+        return _folder(real, label and f"{label}/", leave_out and leave_out.resolve())
     if path.suffix.lower() == ".zip":
-        return _zip(path, path.stem, label, split=True)
+        return _zip(real, text(path.stem), label, split=True)
     return [alone(path, label)], []
 
 
 def _folder(folder: Path, label: str, leave_out: Path | None) -> tuple[list, list]:
     found, aside = [], []
     for child in sorted(folder.iterdir()):
-        if _hidden(child.name) or (leave_out and child.resolve() == leave_out.resolve()):
+        shown, suffix = label + text(child.name), child.suffix.lower()
+        if _hidden(child.name) or child == leave_out:
             continue
-        shown = label + child.name
-        if child.is_dir():
+        if child.is_dir() and not child.is_symlink():
             found += _of_learner(child, shown)
-        elif child.suffix.lower() == ".zip":
-            found += _zip(child, child.stem, shown, split=False)[0]
-        elif _candidate(child.suffix, lambda: _begins(child)):
-            found.append(Handed(child.stem, shown, child))
-        elif child.is_symlink() and not child.exists():
-            found.append(Handed(child.stem, shown, child, "", f"{shown}: a link to nothing"))
+        elif suffix == ".zip":
+            found += _zip(child, text(child.stem), shown, split=False)[0]
+        elif _candidate(suffix, lambda: _begins(child)) or child.is_dir() or not child.exists():  # links, both
+            found.append(Handed(text(child.stem), shown, child))
         else:
             aside.append(shown)
+    if all(h.file.parent == folder and h.file.suffix == ".ipynb" and h.file.stem in exercises() for h in found):
+        found = [replace(h, learner=_owner(folder)) for h in found]
     return found, aside
 
 
+def _owner(folder: Path) -> str:
+    """Whose a folder is that holds one learner's notebooks."""
+    try:
+        return getpass.getuser() if folder.parent == ROOT and folder.name in OWN else text(folder.name)
+    except (OSError, KeyError, ImportError):  # a user without a name
+        return text(folder.name)
+
+
 def _of_learner(folder: Path, shown: str) -> list:
-    """What one learner's folder holds, at any depth."""
-    inside, held = [], []
-    for file in sorted(p for p in folder.rglob("*") if p.is_file()):
-        below = file.relative_to(folder)
-        held.append(file.name)
-        if any(_hidden(part) for part in below.parts):
+    """What one learner's folder holds, at any depth that people make."""
+    learner, found = text(folder.name), {}
+    files, many = _below(folder)
+    for file in files:
+        path, suffix = f"{shown}/{text(file.relative_to(folder))}", file.suffix.lower()
+        if file.is_symlink() and suffix in (".ipynb", ".zip", *MAYBE):
+            target = Path(os.path.realpath(file))
+            if target.is_relative_to(folder.resolve()):
+                file = target  # which may be found by its own name as well
+            elif suffix in MAYBE:
+                continue
+        if suffix == ".zip":
+            inside = _zip(file, learner, path, split=False)[0]
+        else:
+            inside = [Handed(learner, path, file)] if _candidate(suffix, lambda: _begins(file)) else []
+        for handed in inside:
+            found.setdefault(handed.place, handed)
+        if len(found) > MAX_NOTEBOOKS:
+            break
+    if many:
+        why = f"{shown}: more than {MAX_ENTRIES:,} files, too many to look at"
+        found[shown] = Handed(learner, shown, folder, "", why)
+    return _few(list(found.values()), shown) or [Handed(learner, shown, folder, "", _nothing(shown, files))]
+
+
+def _below(folder: Path) -> tuple[list, bool]:
+    """Files below a folder, sorted, and whether there are more than are looked at. Links are listed, not entered."""
+    files, seen, todo = [], 0, [(folder, 0)]
+    while todo and seen <= MAX_ENTRIES:
+        place, depth = todo.pop()
+        try:
+            with os.scandir(place) as entries:
+                for entry in islice(entries, MAX_ENTRIES + 1 - seen):
+                    seen += 1
+                    if not entry.is_dir(follow_symlinks=False):
+                        files.append(Path(entry.path))
+                    elif depth < MAX_DEPTH and not _hidden(entry.name):
+                        todo.append((Path(entry.path), depth + 1))
+        except OSError:
             continue
-        if file.suffix.lower() == ".zip":
-            inside += _zip(file, folder.name, f"{shown}/{below}", split=False)[0]
-        elif _candidate(file.suffix, lambda: _begins(file)):
-            inside.append(Handed(folder.name, f"{shown}/{below}", file))
-    return inside or [Handed(folder.name, shown, folder, "", _nothing(shown, held))]
+    return sorted(file for file in files if not _hidden(file.name)), seen > MAX_ENTRIES
+
+
+def _few(found: list, shown: str) -> list:
+    """No more notebooks of one learner than are graded; in the place of the others, why."""
+    if len(found) > MAX_NOTEBOOKS:
+        first = found[0]
+        where = first.file if first.member else first.file.parent
+        found = [*found[:MAX_NOTEBOOKS], Handed(first.learner, shown, where, "", f"{shown}: more than {MAX_NOTEBOOKS} "
+                 "notebooks, of which only the first are graded; hand in one for each exercise")]
+    return found
 
 
 def _zip(file: Path, learner: str, shown: str, split: bool) -> tuple[list, list]:
     """What a zip holds, and what lies beside that. split: its children are learners, when there is more than one; else
     all of it is `learner`'s."""
     try:
-        with zipfile.ZipFile(file) as archive:
-            names = sorted({info.filename for info in archive.infolist() if not info.is_dir()
-                            and not any(_hidden(part) for part in PurePosixPath(info.filename).parts)})
-            inside = {name for name in names if _candidate(PurePosixPath(name).suffix, lambda: _zipped(archive, name))}
-    except (OSError, zipfile.BadZipFile, ValueError, RuntimeError, NotImplementedError) as error:
-        return [Handed(learner, shown, file, "", f"{shown}: not a zip that can be read ({error})")], []
+        with opened(file) as stream, _archive(stream) as archive:
+            parts = {info.filename: [part for part in re.split(r"[/\\]", info.filename) if part not in ("", ".")]
+                     for info in archive.infolist() if not info.is_dir()}
+            parts = {name: below for name, below in sorted(parts.items()) if below and not any(map(_hidden, below))}
+            inside = {name: below for name, below in parts.items()
+                      if _candidate(Path(below[-1]).suffix.lower(), lambda: _zipped(archive, name))}
+    except Exception as error:  # zipfile trips over strange files in its own ways
+        why = getattr(error, "strerror", None) or error
+        return [Handed(learner, shown, file, "", f"{shown}: not a zip that can be read ({why})")], []
     if not inside:
-        return [Handed(learner, shown, file, "", _nothing(shown, names))], []
-    parts = {name: PurePosixPath(name).parts for name in names}
-    tops = {parts[name][0] for name in inside}
-    while split and len(inside) > 1 and len(tops) == 1 and all(len(parts[name]) > 1 for name in inside):
-        parts = {name: p[1:] for name, p in parts.items() if p[0] in tops}  # one folder: the class is what it holds
-        tops = {parts[name][0] for name in inside}
-    if not split or len(tops) == 1:
-        return [Handed(learner, f"{shown}/{name}", file, name) for name in sorted(inside)], []
-    found, aside = [], [f"{shown}/{name}" for name in names if not parts.get(name)]
-    parts = {name: p for name, p in parts.items() if p}
-    for child in dict.fromkeys(p[0] for p in parts.values()):
-        theirs = [name for name in parts if parts[name][0] == child]
-        first = theirs[0]
-        alone_here = len(parts[first]) == 1  # a file, not a folder
-        whose = PurePosixPath(child).stem if alone_here else child
-        place = f"{shown}/{first}".removesuffix("/".join(parts[first][1:])).rstrip("/")
-        notebooks = [name for name in theirs if name in inside]
-        found += [Handed(whose, f"{shown}/{name}", file, name) for name in notebooks]
-        if not notebooks and child.lower().endswith(".zip"):
+        return [Handed(learner, shown, file, "", _nothing(shown, list(parts)))], []
+    above = os.path.commonprefix([below[:-1] for below in inside.values()])  # the class is what these folders hold
+    depth = len(above)
+    one = all(len(below) == depth + 1 and below[-1].removesuffix(".ipynb") in exercises() for below in inside.values())
+    if not split or one or len(inside) == 1:
+        return _few([Handed(learner, f"{shown}/{name}", file, name) for name in inside], shown), []
+    found, aside, children = [], [], {}
+    for name, below in parts.items():
+        children.setdefault(below[depth] if below[:depth] == above else "", []).append(name)
+    aside += [f"{shown}/{name}" for name in children.pop("", [])]
+    for child, names in children.items():
+        single = len(parts[names[0]]) == depth + 1  # a file, not a folder
+        whose, place = Path(child).stem if single else child, "/".join([shown, *above, child])
+        notebooks = [Handed(whose, f"{shown}/{name}", file, name) for name in names if name in inside]
+        if notebooks:
+            found += _few(notebooks, place)
+        elif child.lower().endswith(".zip"):
             found.append(Handed(whose, place, file, "", f"{place}: a zip inside a zip; unpack {shown} first"))
-        elif not notebooks and alone_here:
+        elif single:
             aside.append(place)
-        elif not notebooks:
-            held = [PurePosixPath(name).name for name in theirs]
-            found.append(Handed(whose, place, file, "", _nothing(place, held)))
+        else:
+            found.append(Handed(whose, place, file, "", _nothing(place, names)))
     return found, aside
+
+
+def _archive(file) -> zipfile.ZipFile:
+    """A zip whose table of contents takes no time to read."""
+    end = zipfile._EndRecData(file)  # what ZipFile itself goes by; it reads the whole table at once
+    if end and end[5] > MAX_DIRECTORY:
+        raise zipfile.BadZipFile(f"more than {MAX_ENTRIES:,} members")
+    archive = zipfile.ZipFile(file)
+    if len(archive.infolist()) > MAX_ENTRIES:
+        raise zipfile.BadZipFile(f"more than {MAX_ENTRIES:,} members")
+    if any(len(name) > MAX_NAME for name in archive.namelist()):
+        raise zipfile.BadZipFile(f"a name of more than {MAX_NAME:,} characters")
+    return archive
+
+
+def _member(archive: zipfile.ZipFile, name: str):
+    if archive.getinfo(name).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # others have no bound
+        raise NotImplementedError("compressed in an uncommon way; make an ordinary zip of it")
+    return archive.open(name)
 
 
 def _hidden(name: str) -> bool:
@@ -192,29 +281,28 @@ def _hidden(name: str) -> bool:
 
 def _candidate(suffix: str, begins) -> bool:
     """Whether a file is worth reading as a notebook: by its name, or by how it begins."""
-    if suffix.lower() == ".ipynb":
-        return True
-    return suffix.lower() in MAYBE and begins().lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{")
+    return suffix == ".ipynb" or suffix in MAYBE and begins().lstrip(b"\xef\xbb\xbf \r\n\t").startswith(b"{")
 
 
 def _begins(file: Path) -> bytes:
     try:
-        with open(file, "rb") as opened:
-            return opened.read(64)
+        with opened(file) as stream:
+            return stream.read(64)
     except OSError:
         return b""
 
 
 def _zipped(archive: zipfile.ZipFile, name: str) -> bytes:
     try:
-        with archive.open(name) as opened:
-            return opened.read(64)
+        with _member(archive, name) as stream:
+            return stream.read(64)
     except Exception:  # damaged or encrypted: told when it is read
         return b""
 
 
 def _nothing(shown: str, held: list) -> str:
-    listed = ", ".join(held[:5]) + (", ..." if len(held) > 5 else "")
+    names = [re.split(r"[/\\]", text(name))[-1] for name in held[:5]]
+    listed = ", ".join(names) + (", ..." if len(held) > 5 else "")
     return f"{shown}: no notebook in it" + (f" (it holds {listed})" if held else " (it is empty)")
 
 
@@ -228,49 +316,65 @@ def read(handed: Handed | Path) -> tuple[NotebookNode, list]:
 
 
 def parse(content: bytes, path: str) -> tuple[NotebookNode, list]:
-    """The notebook that some bytes hold, without its outputs."""
+    """The notebook that some bytes hold: its cells' types, sources and grade ids, and its exercise."""
     notes: list[str] = []
     try:
         if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            text = content.decode("utf-16")
+            decoded = content.decode("utf-16")
             notes.append("the file was UTF-16 and was read as such")
         else:
-            text = content.decode("utf-8-sig")
+            decoded = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Unreadable(f"{path}: not a notebook (not text)") from None
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        if re.search(r"^<<<<<<< ", text, re.MULTILINE):
-            raise Unreadable(f"{path}: not a notebook (git left the marks of a merge conflict in it)") from None
-        raise Unreadable(f"{path}: not a notebook (damaged, or not JSON)") from None
-    if not isinstance(data, dict):
+    data = _decoded(decoded, path)
+    cells, old = data.get("cells"), data.get("worksheets")
+    if cells is None and isinstance(old, list):
+        if not all(isinstance(sheet, dict) and isinstance(sheet.get("cells"), list) for sheet in old):
+            raise Unreadable(f"{path}: not a notebook (an old notebook format that cannot be converted)")
+        cells = [cell for sheet in old for cell in sheet["cells"]]
+        notes.append("the notebook format is older than 4; it was converted")
+    elif data.get("nbformat") != 4:
+        given = data.get("nbformat")
+        given = given if isinstance(given, (int, str)) else type(given).__name__
+        notes.append(f"the notebook format is given as {str(given)[:20]!r}; it was read as format 4")
+    if not isinstance(cells, list):
         raise Unreadable(f"{path}: not a notebook (JSON, but without a notebook's cells)")
-    if isinstance(data.get("worksheets"), list) and "cells" not in data:
-        data = _old(data, path, notes)
-    if not isinstance(data.get("cells"), list):
-        raise Unreadable(f"{path}: not a notebook (JSON, but without a notebook's cells)")
-    if data.get("nbformat") != 4 and not any("notebook format" in note for note in notes):
-        notes.append(f"the notebook format is given as {str(data.get('nbformat'))[:20]!r}; it was read as format 4")
-    nb = nbformat.v4.new_notebook()
-    nb.metadata = nbformat.from_dict(data["metadata"] if isinstance(data.get("metadata"), dict) else {})
-    nb.cells = _cells(data["cells"], notes)
+    if len(cells) > MAX_CELLS:
+        raise Unreadable(f"{path}: {len(cells):,} cells, and more than {MAX_CELLS:,} are not graded")
+    nb = NotebookNode(nbformat=4, nbformat_minor=5, cells=_cells(cells, notes), metadata=NotebookNode(
+        bytes_first=NotebookNode(exercise=exercise_id(_only(data, "bytes_first")))))
+    outputs = len(decoded) - sum(len(cell.source) for cell in nb.cells)
+    if outputs > LARGE_OUTPUTS:
+        notes.append(f"{outputs >> 20} MB of outputs were left behind; clear them before handing in")
     return nb, notes
 
 
-def _old(data: dict, path: str, notes: list) -> dict:
-    """Format 3 or older, brought to format 4."""
+def _decoded(decoded: str, path: str) -> dict:
+    collecting = gc.isenabled()
+    gc.disable()  # which would look at millions of small objects time and again, and find nothing
     try:
-        new = nbformat.convert(nbformat.reader.reads(json.dumps(data)), 4)
-    except Exception:  # nbformat raises whatever a strange file makes it trip over
-        raise Unreadable(f"{path}: not a notebook (an old notebook format that cannot be converted)") from None
-    notes.append(f"the notebook format is {str(data.get('nbformat'))[:20]}; it was converted to 4")
-    return json.loads(json.dumps(new))
+        data = json.loads(decoded)
+    except (ValueError, RecursionError, MemoryError):
+        if re.search(r"^<<<<<<< ", decoded, re.MULTILINE):
+            raise Unreadable(f"{path}: not a notebook (git left the marks of a merge conflict in it)") from None
+        raise Unreadable(f"{path}: not a notebook (damaged, or not JSON)") from None
+    finally:
+        if collecting:
+            gc.enable()
+    if not isinstance(data, dict):
+        raise Unreadable(f"{path}: not a notebook (JSON, but without a notebook's cells)")
+    return data
+
+
+def _only(holder: dict, name: str) -> dict:
+    """A notebook or a cell with nothing of its metadata but this: the rest is what a learner's tools made of it."""
+    metadata = holder.get("metadata")
+    return {"metadata": {name: metadata.get(name)} if isinstance(metadata, dict) else {}}
 
 
 def _cells(given: list, notes: list) -> list:
-    """The cells that can be read, without outputs, as far as the form of each allows."""
-    cells, odd, outputs = [], 0, 0
+    """The cells that can be read, made by hand: nbformat's own functions hold them to a schema, and take their time."""
+    cells, odd = [], 0
     for cell in given:
         source = cell.get("source", cell.get("input", "")) if isinstance(cell, dict) else None
         if isinstance(source, list) and all(isinstance(line, str) for line in source):
@@ -278,22 +382,18 @@ def _cells(given: list, notes: list) -> list:
         if not isinstance(source, str):
             odd += 1
             continue
-        if cell.get("outputs"):
-            outputs += len(str(cell["outputs"]))
-        kind = cell.get("cell_type")
-        make = {"code": nbformat.v4.new_code_cell, "markdown": nbformat.v4.new_markdown_cell}.get(
-            kind if isinstance(kind, str) else "", nbformat.v4.new_raw_cell)
-        metadata = cell.get("metadata") if isinstance(cell.get("metadata"), dict) else {}
-        cells.append(make(source.replace("\r\n", "\n"), metadata=nbformat.from_dict(metadata)))
+        source = source.replace("\r\n", "\n").encode("utf-8", "replace").decode()  # halves of a character have no bytes
+        kind, name = cell.get("cell_type"), grade_id(_only(cell, "nbgrader"))
+        metadata = NotebookNode(nbgrader=NotebookNode(grade_id=name)) if name else NotebookNode()
+        kind = kind if kind in ("code", "markdown") else "raw"
+        cells.append(NotebookNode(cell_type=kind, source=source, metadata=metadata))
     if odd:
         notes.append(f"{odd} cell{'s' * (odd != 1)} could not be read and {'were' if odd != 1 else 'was'} left out")
-    if outputs > LARGE_OUTPUTS:
-        notes.append(f"{outputs >> 20} MB of outputs were left behind; clear them before handing in")
     return cells
 
 
 def exercise_of(nb: NotebookNode, path, notes: list | None = None) -> str:
-    """The exercise a submission belongs to, by its metadata, whatever the file is called; failing that, by its cells."""
+    """The exercise of a submission, by its metadata, whatever the file is called; failing that, by its cells."""
     found = exercise_id(nb)
     if not found:
         lessons = {task_id(grade_id(cell)).split(".")[0] for cell in nb.cells} - {""}
@@ -304,28 +404,23 @@ def exercise_of(nb: NotebookNode, path, notes: list | None = None) -> str:
         if notes is not None:
             notes.append("the notebook had lost its exercise id and was known by its cells")
     if found not in exercises():
-        raise Unreadable(f"{path}: exercise {found!r} is unknown here, expected one of: {', '.join(sorted(exercises()))}")
+        raise Unreadable(f"{path}: exercise {found[:40]!r} is unknown here, expected one of: "
+                         f"{', '.join(sorted(exercises()))}")
     return found
 
 
-# ---------------------------------------------------------------- what was done to the cells
-
-
 def mended(nb: NotebookNode, pristine: NotebookNode, functions: dict) -> tuple[NotebookNode, list]:
-    """The notebook with split answers joined again, and notes on cells that were moved, edited, copied or deleted.
+    """The notebook, and notes on cells that were moved and check cells that were edited, copied or deleted.
 
-    functions: {task id: names that its answer defines}. What transplant.py says by itself (answers missing, copied,
-    retyped) is not said here.
+    What became of the answers is transplant.py's to find and to tell.
     """
     notes: list[str] = []
-    nb.cells = _joined(nb.cells, pristine, functions, notes)
-    wanted = [grade_id(cell) for cell in pristine.cells if task_id(grade_id(cell))]
-    seen = [grade_id(cell) for cell in nb.cells if grade_id(cell) in set(wanted)]
-    order = list(dict.fromkeys(seen))
-    if order != [name for name in wanted if name in set(order)]:
+    wanted = [grade_id(cell) for cell in pristine.cells if grade_id(cell)]
+    order = list(dict.fromkeys(grade_id(cell) for cell in nb.cells if grade_id(cell) in wanted))
+    if order != [name for name in wanted if name in order]:
         notes.append("cells stand in another order than in the exercise; answers were matched by their ids")
     original = {grade_id(cell): cell.source.strip() for cell in pristine.cells}
-    checks = {name: [cell for cell in nb.cells if grade_id(cell) == name] for name in wanted if name.startswith("check_")}
+    checks = {name: [c for c in nb.cells if grade_id(c) == name] for name in wanted if name.startswith("check_")}
     for words, odd in (("missing", [n for n, c in checks.items() if not c]),
                        ("there more than once", [n for n, c in checks.items() if len(c) > 1]),
                        ("edited", [n for n, c in checks.items() if any(x.source.strip() != original[n] for x in c)])):
@@ -333,41 +428,3 @@ def mended(nb: NotebookNode, pristine: NotebookNode, functions: dict) -> tuple[N
             notes.append(f"check cell{'s' * (len(odd) != 1)} {', '.join(task_id(n) for n in odd)} "
                          f"{'are' if len(odd) != 1 else 'is'} {words}; that changes nothing, the grader uses its own")
     return nb, notes
-
-
-def _joined(cells: list, pristine: NotebookNode, functions: dict, notes: list) -> list:
-    """Cells with each answer that was split put together: parts that define different things, and all that is asked for
-    only together. Copies of an answer define the same things and are left alone."""
-    cells = list(cells)
-    stubs = {grade_id(cell): cell.source.strip() for cell in pristine.cells}
-    for name in [n for n in stubs if n.startswith("answer_")]:
-        names = functions.get(task_id(name), ())
-        first = next((i for i, c in enumerate(cells) if grade_id(c) == name and c.source.strip() != stubs[name]), None)
-        if first is None or not names or defines(cells[first].source, names):
-            continue
-        last, parts = first, [cells[first].source]
-        while last + 1 < len(cells) and cells[last + 1].cell_type == "code" and grade_id(cells[last + 1]) in ("", name):
-            if defines("\n".join(parts), names) and grade_id(cells[last + 1]) != name:
-                break
-            last += 1
-            parts.append(cells[last].source)
-        whole = "\n".join(parts)
-        made = [d for part in parts for d in re.findall(r"^(?:async )?def (\w+)\(", part, re.MULTILINE)]
-        if len(parts) > 1 and defines(whole, names) and len(made) == len(set(made)) and _compiles(whole):
-            cells[first].source = whole
-            del cells[first + 1:last + 1]
-            notes.append(f"{task_id(name)}: the answer stood in {len(parts)} cells and was put together")
-    return cells
-
-
-def defines(source: str, names: tuple) -> bool:
-    """Whether a source defines every one of some functions at its left margin."""
-    return all(re.search(rf"^(?:async )?def {re.escape(name)}\(", source, re.MULTILINE) for name in names)
-
-
-def _compiles(source: str) -> bool:
-    try:
-        compile(source, "answer", "exec")
-    except (SyntaxError, ValueError):
-        return False
-    return True

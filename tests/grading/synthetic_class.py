@@ -8,6 +8,7 @@ import argparse
 import io
 import json
 import random
+import re
 import zipfile
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def text(nb) -> bytes:
     return nbformat.writes(nb).encode()
 
 
+def functions_of(nb) -> dict:
+    """{task id: names that its answer defines}, as its check cell gives them."""
+    found = (re.match(r'check\("([\d.]+)", (.+)\)$', cell.source) for cell in nb.cells if cell.cell_type == "code")
+    return {match[1]: tuple(match[2].split(", ")) for match in found if match}
+
+
 def good(exercise, rng):
     return {"homework.ipynb": text(solution(exercise))}
 
@@ -46,7 +53,8 @@ def wrong(exercise, rng):
     """One or two answers are wrong: a sign, a constant, a mask."""
     nb = solution(exercise)
     for cell in rng.sample(answers(nb), 2):
-        old, new = rng.choice([(" + ", " - "), (" * ", " + "), ("mask=inside", "mask=None"), ("return ", "return 2 * ")])
+        changes = [(" + ", " - "), (" * ", " + "), ("mask=inside", "mask=None"), ("return ", "return 2 * ")]
+        old, new = rng.choice(changes)
         cell.source = cell.source.replace(old, new)
     return {f"{exercise} (1).ipynb": text(nb)}
 
@@ -67,9 +75,10 @@ def broken(exercise, rng):
 
 
 def odd(exercise, rng):
-    """Gradable files in an odd state: renamed, zipped, of another format, cells moved, doubled, deleted, retyped, split."""
+    """Gradable files in an odd state: renamed, zipped, of another format, cells moved, doubled, deleted, retyped,
+    answers in new cells or two in one."""
     nb = solution(exercise)
-    kind = rng.randrange(7)
+    kind = rng.randrange(9)
     first = answers(nb)[0]
     if kind == 0:
         packed = io.BytesIO()
@@ -90,6 +99,12 @@ def odd(exercise, rng):
         return {"homework.ipynb.txt": json.dumps(data).encode()}
     elif kind == 5:
         first.outputs = [nbformat.v4.new_output("stream", text="x" * 8_000_000)]
+    elif kind == 6:
+        nb.cells.insert(nb.cells.index(first) + 1, nbformat.v4.new_code_cell(first.source))
+        first.source = answers(released(exercise))[0].source
+    elif kind == 7:
+        first.source += "\n\n" + answers(nb)[1].source
+        answers(nb)[1].source = "# see above"
     else:
         nb.cells = [cell for cell in nb.cells if cell is not first]
     return {"renamed by a browser.ipynb": text(nb)}
@@ -109,13 +124,14 @@ def _misbehaving(code: str):
 
 hang = _misbehaving("while True: pass")
 stubborn = _misbehaving("while True:\n    try:\n        while True: pass\n    except BaseException: pass")
-fork = _misbehaving("import os, time\nfor _ in range(20):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(600); os._exit(0)")
+fork = _misbehaving("import os, time\nfor _ in range(20):\n    if os.fork() == 0:\n"
+                    "        os.setsid(); time.sleep(600); os._exit(0)")
 flood = _misbehaving("while True: print('flood ' * 1000)")
 leaves = _misbehaving("import os; os._exit(0)")
 
 #: of each dozen submissions, how many are of which kind
-MIX = ((good, 4), (wrong, 3), (odd, 1.5), (broken, 1), (untouched, 0.5), (hang, 0.5), (fork, 0.5), (flood, 0.5), (leaves, 0.4),
-       (stubborn, 0.1))
+MIX = ((good, 4), (wrong, 3), (odd, 1.5), (broken, 1), (untouched, 0.5), (hang, 0.5), (fork, 0.5), (flood, 0.5),
+       (leaves, 0.4), (stubborn, 0.1))
 
 
 def signed(content: bytes, learner: str) -> bytes:
@@ -129,7 +145,7 @@ def signed(content: bytes, learner: str) -> bytes:
 
 
 def write(folder: Path, size: int, seed: int = 0, kinds: tuple = (), exercises: tuple = EXERCISES) -> dict:
-    """Write `size` learners' folders below `folder`; {learner: kind}. kinds: names to take in turn, instead of the mix."""
+    """Write `size` learners' folders below `folder`; {learner: kind}. kinds: names to take in turn, not the mix."""
     rng = random.Random(seed)
     made = {}
     by_name = {make.__name__ if make not in SPECIAL else SPECIAL[make]: make for make, _ in MIX}

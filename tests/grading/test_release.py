@@ -6,8 +6,8 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from grading import release
-from grading.checks import exercises, tasks_of
 from grading.release import ROOT, cleared, exercise_id, grade_id, released, task_id
+from grading.tasks import exercises, tasks_of
 
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.ipynb"))
 FIELDS = {"grade", "grade_id", "locked", "schema_version", "solution", "task", "cell_type"}
