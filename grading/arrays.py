@@ -82,3 +82,12 @@ def tensor(values, dtype: str = "fp32", row_stride: int | None = None, fill: flo
     padded = np.full((values.shape[0], row_stride), fill)
     padded[:, :values.shape[1]] = values
     return Tensor(encode(padded, dtype).reshape(-1), dtype, values.shape, (row_stride, 1))
+
+
+def spread(values, dtype: str, *stride: int, fill: float = float("nan")) -> Tensor:
+    """A tensor of `values` rounded to `dtype` with these strides, as a transposed view or one with steps has them; what
+    lies between its elements holds `fill`."""
+    values = np.asarray(values)
+    storage = np.full(1 + sum((n - 1) * step for n, step in zip(values.shape, stride)), fill)
+    np.lib.stride_tricks.as_strided(storage, values.shape, [step * storage.itemsize for step in stride])[...] = values
+    return Tensor(encode(storage, dtype), dtype, values.shape, stride)

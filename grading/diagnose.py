@@ -14,6 +14,7 @@ from grading import record
 from grading.arrays import STORAGE, rounded
 from grading.raised import meaning
 from grading.record import Place
+from grading.replay import too_wide
 from grading.tasks import KINDS, Expected, Given, RandomTensor, Task, Tensor, guesses, plain
 from kernels.tolerances import limit
 
@@ -82,6 +83,9 @@ FP16_MOST = 65504
 INDEX = "look at the index (strides, start, order of the grid's axes)"
 
 FAR = f". That is too far outside for a missing mask alone: {INDEX}"
+
+CONSTANT = ("Rounding would differ from row to row. A constant with too few digits does this, or a small term that is missing "
+            "or stands in another place.")
 
 FEW = 8  # columns below which any row looks like a multiple of the right one
 
@@ -225,7 +229,7 @@ def of_values(given: Given, index: int, where, returned: list, after: dict, mete
     arguments = given.arguments(index, where) if isinstance(where, int) else where
     expected = []
     if task.verdict:
-        told = plain(arguments)
+        told = {**plain(arguments), "_dtypes": [got.dtype for got in returned]}
         if metered:
             told["_stored_by"] = {t.role: t.stored_by for t in metered.tensors}
         fault = task.verdict(told, [g.values if not g.other else None for g in returned])
@@ -296,7 +300,8 @@ def most_telling(task: Task, found: list) -> Finding:
     first = min(order, key=names.index)  # what is wrong there may be all that is wrong in a later function
     here = [pair for pair, function in zip(found, order) if function == first]
     big = any(f.kind == "row_scale" and abs(f.factor - 1) > SIXTEEN_BIT_ROUNDING for _, f in here)
-    kept = [(i, f) for i, f in here if not (big and f.kind == "sixteen_bit")] or here  # rounding is never that large
+    big = big or any(f.advice == CONSTANT for _, f in here)
+    kept = [(i, f) for i, f in here if not (big and f.kind == "sixteen_bit")] or here  # rounding is neither large nor equal
     _constant(kept)
     zero = [f.kind for _, f in kept if f.text.startswith(f"{f.place.output} is zero")]
     if 2 * zero.count("wrong") > len(zero):  # zero in any dtype: no overflow
@@ -326,8 +331,7 @@ def _constant(found: list) -> None:
         return
     for f in small:
         f.kind, f.text = "row_scale", f"all of {f.place.output} is off by one factor, {f.factor:.6g}"
-        f.advice = ("Rounding would differ from row to row. A constant with too few digits does this, or a small term "
-                    "that is missing or stands in another place.")
+        f.advice = CONSTANT
 
 
 def _outside(access: record.Stray) -> str:
@@ -395,10 +399,11 @@ def _metered(task: Task, arguments: dict, replayed: record.Replayed):
         if isinstance(value, Tensor) and len(value.shape) > 1 and value.nbytes and not strays and whole:
             if sum(t.unique_read for t in tensors if t.role == name) < value.nbytes:
                 yield Finding("not_read", f"the kernels do not read all of {name}")
-    widest = max((side for shape in metered.shapes for side in shape), default=0)
-    if task.max_tile and widest > task.max_tile:
-        yield Finding("tile_too_wide", f"a load or store takes {widest:,} elements side by side, and the task allows tiles of "
-                      f"at most {task.max_tile:,}")
+    wide = too_wide(metered.shapes, task.max_tile)
+    if wide:
+        most = f"{task.max_tile:,}" if isinstance(task.max_tile, int) else " x ".join(map(str, task.max_tile))
+        yield Finding("tile_too_wide", f"a load or store takes {' x '.join(f'{side:,}' for side in wide)} elements side by side, "
+                      f"and the task allows tiles of at most {most}")
     if task.minimum_bytes and whole:
         yield from _bytes(task, arguments, tensors)
         if task.sector_factor:
@@ -496,10 +501,12 @@ def _holes(e: Expected, t: record.Counts, kernels: list) -> Finding:
         text = f"columns from {first[1]:,} on of {e.name} are never written, and a row has {shape[1]:,}"
         if first[1] & (first[1] - 1) == 0:
             return Finding("unwritten", f"{text}: the tiles cover {first[1]:,} columns.{axes}")
-        return Finding("unwritten", text, "The mask of the store, or the range of its loop, ends too early.")
+        return Finding("unwritten", text, "The mask of the store, the range of its loop, or the grid ends too early.")
     if len(shape) == 2 and first[1] == 0 and count == (shape[0] - first[0]) * shape[1]:
         return Finding("unwritten", f"rows from {first[0]} on of {e.name} are never written, and there are {shape[0]}",
                        f"Launch a program for every row, or loop over rows until all are done.{axes}")
+    if len(shape) == 1 and first and count == shape[0] - first[0]:
+        return Finding("unwritten", f"elements from {first[0]:,} on of {e.name} are never written, and there are {shape[0]:,}")
     size = int(np.prod(shape))
     text = f"{count:,} of {size:,} elements of {e.name} are never written, the first at {first}"
     if len(shape) == 2 and tuple(first) == (0, 1) and 8 * (size - count) <= size:
@@ -764,6 +771,9 @@ def _scaled(factors: np.ndarray, e: Expected, cols: int, most: float, place: Pla
                 return Finding("divisor", f"{seen}: the square root of {width}/{cols}", **by)
             if abs(high * width / cols - 1) < 3 * most:
                 return Finding("divisor", f"{seen}: {cols}/{width}", **by)
+    if constant and len(factors) > 2 and cols > 1:
+        return Finding("row_scale", f"{seen}, one and the same", advice=CONSTANT if abs(far - 1) < SIXTEEN_BIT_ROUNDING else "",
+                       **by)
     if abs(far - 1) < SIXTEEN_BIT_ROUNDING and e.dtype == "fp32":
         return Finding("sixteen_bit", f"{seen}: the size of 16-bit rounding, in a result that is fp32",
                        factors=(low, high, len(factors)), **by)

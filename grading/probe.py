@@ -221,7 +221,8 @@ def poisoned():
 
 def storage_of(tensor: torch.Tensor) -> bytes:
     """A tensor's elements in row-major order, as bytes."""
-    return tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    flat = tensor.detach().to("cpu").reshape(-1).clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8).numpy().tobytes()
 
 
 def export(returned, out: Path, prefix: str) -> list:
@@ -451,9 +452,10 @@ class Operations(torch.utils._python_dispatch.TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name.split("::")
-        if name[0] not in ("aten", "prims", "prim"):
+        own = getattr(torch._library.custom_ops, "OPDEFS", {}).get(func._schema.name)
+        if own is not None:
             with self:
-                return func(*args, **(kwargs or {}))
+                return own._init_fn(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         if not self.off and not _is_view(func):
             flat = torch.utils._pytree.tree_leaves((args, kwargs, result))

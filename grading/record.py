@@ -234,15 +234,15 @@ class Counts(Record):
 
 class Metered(Record):
     """A call's kernels in the interpreter. kernels: the name and the grid of each launch. shapes: of the tiles of accesses.
-    python: words of Python in them that see a tile as one value. prepared: vectors that something other than a kernel
-    filled depend on the inputs. races, promises: sentences."""
+    python: words of Python in them that see a tile as one value. prepared: something other than a kernel had filled a tensor
+    that one got, and not with one number. races, promises: sentences."""
 
     tensors: list[Counts]
     kernels: list[tuple[str, list[int]]]
     programs: int
     shapes: list[list[int]] = []
     python: list[str] = []
-    prepared: list[str] = []
+    prepared: bool = False
     races: list[str] = []
     promises: list[str] = []
 

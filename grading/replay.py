@@ -16,6 +16,7 @@ can write to that task's results alone.
 import ast
 import json
 import linecache
+import math
 import os
 import signal
 import sys
@@ -77,15 +78,15 @@ def _without_annotations(source: str) -> str:
     """A source with every annotation but constexpr's taken out: they are for people, and would be evaluated."""
     tree = ast.parse(source).body[0]
     lines = source.splitlines(keepends=True)
-    notes = [(a.annotation, ": ") for a in ast.walk(tree) if isinstance(a, ast.arg) and a.annotation]
-    notes += [(tree.returns, "-> ")] if tree.returns else []
-    for note, _ in notes:
+    notes = [a.annotation for a in ast.walk(tree) if isinstance(a, ast.arg) and a.annotation]
+    notes += [tree.returns] if tree.returns else []
+    for note in sorted(notes, key=lambda note: (note.lineno, note.col_offset), reverse=True):
         text = ast.get_source_segment(source, note) or ""
-        if note.lineno != note.end_lineno or (text.endswith("constexpr") and text.replace(".", "").isidentifier()):
+        word = text.strip("'\"")
+        if note.lineno != note.end_lineno or (word.endswith("constexpr") and word.replace(".", "").isidentifier()):
             continue
         line = lines[note.lineno - 1].encode()
-        lines[note.lineno - 1] = (line[:note.col_offset] + b"None".ljust(len(text.encode()))
-                                  + line[note.end_col_offset:]).decode()
+        lines[note.lineno - 1] = (line[:note.col_offset] + b"None" + line[note.end_col_offset:]).decode()
     return "".join(lines)
 
 
@@ -178,9 +179,8 @@ class Player:
                 content = record.inside(self.claims, self.claims / Path(state.file).name, 1 << 24)
                 self.content[state.file] = torch.from_numpy(np.frombuffer(content, np.uint8).copy()).to(flat.device)
             flat.view(torch.uint8).copy_(self.content[state.file])
-        elif state.first:
-            raise plain.NotPlain(f"a tensor of {state.nbytes // size:,} elements was filled by something other than a kernel "
-                                 "before a kernel got it")
+        elif state.first:  # too large to be told; whatever it is made of, it is none of the task's tensors
+            flat.fill_(float("nan") if dtype.is_floating_point else 0)
 
     def _value(self, value, storages: dict):
         import torch
@@ -337,7 +337,7 @@ class Compiling:
             if not type(error).__module__.startswith("triton"):
                 return None  # the front end took it, so this is not about the kernel: a tool that is missing, say
             return record.Compile(kernel=launch.name, arch=arch, text=_last_line(error))
-        if self.ieee and ".tf32" in ptx and set(dtypes) == {"torch.float32"}:
+        if self.ieee and ".tf32" in ptx and {dtype for dtype in dtypes if "float" in dtype} == {"torch.float32"}:
             return record.Compile(kernel=launch.name, arch=arch, text="", tf32=True)
 
 
@@ -367,9 +367,10 @@ def play(task_id: str, folder: Path) -> None:
             raise plain.NotPlain("the launches of the answer were not recorded")
         kernels = functions_of(trace)
         compiling = Compiling(spec["ieee"])
+        returned: set = set()
         for number, case in enumerate(spec["cases"]):
             calls = trace.calls.get(str(number), [])
-            found.kept = found.kept or kept(number, calls)
+            found.kept = found.kept or kept(number, calls, returned)
             found.cases[number] = [
                 _case(f"case{number}.{which}", calls[which], case, spec, which, folder, out, kernels, compiling)
                 for which in to_play(calls)]
@@ -405,18 +406,17 @@ def _form(call: record.Call):
     return stripped(msgspec.to_builtins(call, str_keys=True))
 
 
-def kept(number: int, calls: list) -> tuple | None:
-    """(case, words) where a function kept something from one call to the next that has no place there."""
-    if len(calls) < 2:
-        return None
-    first, second = calls
-    held = {first.storages[view.storage] for view in first.returned
-            if isinstance(view, record.View) and view.storage in first.storages}
-    if first.launches and not second.launches:
-        return number, "called again with other numbers, it launches nothing: it returns what it kept"
-    if held & set(second.storages.values()):
-        return number, ("called again with other numbers, it writes into the tensor that it had returned before, which its "
-                        "caller still holds")
+def kept(number: int, calls: list, returned: set) -> tuple | None:
+    """(case, words) where a function kept something from one call to the next that has no place there. returned: storages
+    that calls have returned so far; those of these calls are added."""
+    for turn, call in enumerate(calls):
+        if turn and calls[0].launches and not call.launches:
+            return number, "called again with other numbers, it launches nothing: it returns what it kept"
+        if returned & set(call.storages.values()):
+            return number, ("called again with other numbers, it writes into a tensor that it had returned before, which its "
+                            "caller still holds")
+        returned |= {call.storages[view.storage] for view in call.returned
+                     if isinstance(view, record.View) and view.storage in call.storages}
     return None
 
 
@@ -434,8 +434,8 @@ def _case(name: str, call: record.Call, case: dict, spec: dict, which: int, fold
         result, told.metered = metered(player, arguments, out, name, compiling)
         told.returned = probe.export(result, out, name)
         told.after = probe.export_arguments(arguments, out, name)
-        told.metered.prepared = sorted({state.file for launch in call.launches for state in launch.before.values()
-                                        if state.file})
+        told.metered.prepared = any(state.file or state.first and not (state.fill or state.argument)
+                                    for launch in call.launches for state in launch.before.values())
         wide = too_wide(told.metered.shapes, spec["max_tile"])
         told.compile = compiling.errors(whole=not wide)  # what is refused anyway may compile for minutes
         # what strays would corrupt the GPU's memory, and with it every later case
@@ -444,10 +444,16 @@ def _case(name: str, call: record.Call, case: dict, spec: dict, which: int, fold
     return told
 
 
-def too_wide(shapes: list, most: int | None) -> int:
-    """The widest side of the tiles of accesses where that is more than `most`; 0 where not."""
-    widest = max((side for shape in shapes for side in shape), default=0)
-    return widest if most is not None and widest > most else 0
+def too_wide(shapes: list, most) -> list:
+    """The shape of an access that is wider than `most`; [] for none. most: of any side, or the two sides of a tile, which an
+    access of one dimension may take flat; None for no limit."""
+    for shape in shapes if most is not None else []:
+        sides = sorted((side for side in shape if side > 1), reverse=True)
+        allowed = [most] * len(sides) if isinstance(most, int) else [math.prod(most)] if len(sides) == 1 else sorted(
+            most, reverse=True)
+        if len(sides) > len(allowed) or any(side > limit for side, limit in zip(sides, allowed)):
+            return shape
+    return []
 
 
 def _on_gpu(player: Player, turn: list, source: Path, out: Path, name: str) -> record.Replayed:

@@ -267,6 +267,9 @@ class Guard:
     def access(self, kind: str, argument: Argument, byte_offsets: np.ndarray, size: int):
         """The in-bounds lanes of one access: kind is 'read', 'write' or 'atomic'."""
 
+    def stores(self, addresses: np.ndarray, values: np.ndarray, mask: np.ndarray):
+        """Called before a store is performed, with real addresses and the lanes that are."""
+
     def reach(self, shape: tuple):
         """The shape of the tile of addresses that one access takes, masked lanes included."""
 
@@ -392,6 +395,7 @@ def _guarded_store(method):
     def create_masked_store(self, ptrs, value, mask, *rest, **kwargs):
         if _running:
             ptrs, mask = _running[-1].resolve("write", ptrs, mask)
+            _running[-1].guard.stores(ptrs.data, value.data, mask.data)
         return method(self, ptrs, value, mask, *rest, **kwargs)
 
     return create_masked_store

@@ -9,6 +9,7 @@ Requested bytes are what the programs ask for. What DRAM moves lies between the 
 requested ones (no cache); only a GPU's counters tell where.
 """
 
+import ctypes
 import html
 from dataclasses import dataclass, field
 from typing import Any, Callable
@@ -208,24 +209,37 @@ SEVERAL = (1 << 31) - 1  # in the place of a program's number: more than one
 
 
 class _Shared:
-    """Which program of the running launch last wrote, and read, each byte of one storage: launch << 32 | program."""
+    """Which program of the running launch last wrote, and read, each byte of one storage (launch << 32 | program), and how
+    many atomic operations it had done by then."""
 
     def __init__(self, nbytes: int):
-        self.wrote, self.read = np.full(nbytes, -1, np.int64), np.full(nbytes, -1, np.int64)
+        self.last = {kind: np.full(nbytes, -1, np.int64) for kind in ("read", "write")}
+        self.when = {kind: np.zeros(nbytes, np.int32) for kind in ("read", "write")}
 
-    def conflict(self, kind: str, at: np.ndarray, launch: int, program: int) -> tuple | None:
-        """(position of the byte, the other program) where this access and another program's meet; notes the access."""
-        me, found = launch << 32 | program, None
-        for before, matters in ((self.wrote, kind == "read"), (self.read, kind == "write")):
-            last = before[at]
+    def meet(self, kind: str, at: np.ndarray, launch: int, program: int, atomics: dict) -> tuple:
+        """Where this access and another program's meet: ((position, the other program) of a read and a write, or None, and
+        the positions that another program wrote, for a write). Notes the access.
+
+        atomics: how many each program has done. Where this one has done some, what another one did before its own last
+        atomic is behind it, and no conflict.
+        """
+        me = launch << 32 | program
+        read, written = None, None
+        for before in ("read", "write"):
+            last = self.last[before][at]
             others = (last >> 32 == launch) & (last != me)
-            if matters and others.any():
+            if others.any() and atomics.get(program):
+                done = np.array([atomics.get(int(number) & SEVERAL, 0) for number in last])
+                others &= done <= self.when[before][at]
+            if others.any() and before == kind == "write":
+                written = at[others]
+            elif others.any() and before != kind:
                 first = int(np.argmax(others))
-                found = found or (int(at[first]), int(last[first] & SEVERAL))
-        mine = self.read if kind == "read" else self.wrote
-        last = mine[at]
-        mine[at] = np.where((last >> 32 == launch) & (last != me), launch << 32 | SEVERAL, me)
-        return found
+                read = int(at[first]), int(last[first] & SEVERAL)
+        last = self.last[kind][at]
+        self.last[kind][at] = np.where((last >> 32 == launch) & (last != me), launch << 32 | SEVERAL, me)
+        self.when[kind][at] = atomics.get(program, 0)
+        return read, written
 
 
 def _key(tensor) -> tuple:
@@ -249,11 +263,13 @@ def _meter_guard():
 
         def __init__(self):
             self.watched, self.kernels, self.programs = {}, [], 0
-            self.shared, self.synchronised = {}, None  # the program whose last atomic orders it after others
+            self.shared, self.contested = {}, []
+            self.atomics = {}  # {program of the running launch: how many it has done}
             self.widths, self.races, self.promises = {}, [], []
 
         def begin(self, launch):
             self.launch = launch
+            self.atomics.clear()
             self.kernels.append(launch.kernel.fn.__name__)
             self.programs += int(np.prod(launch.grid))
             for argument in launch.arguments:
@@ -271,32 +287,58 @@ def _meter_guard():
 
         def access(self, kind, argument, byte_offsets, size):
             self._of(argument).count(kind, byte_offsets, size, self.launch.program)
-            here = (len(self.kernels), self.launch.program)
+            x, y, z = self.launch.program
+            _, ny, nz = self.launch.grid
+            program = (x * ny + y) * nz + z
             if kind == "atomic":
-                self.synchronised = here
+                self.atomics[program] = self.atomics.get(program, 0) + 1
             elif np.prod(self.launch.grid) > 1:
-                self._meet(kind, argument, byte_offsets, here)
+                self._meet(kind, argument, byte_offsets.reshape(-1), program)
+            self._across(argument, byte_offsets.reshape(-1))
 
-        def _meet(self, kind, argument, byte_offsets, here):
+        def _across(self, argument, byte_offsets):
+            """How many elements of one row of a matrix an access of several dimensions takes."""
+            strides = sorted(argument.device_tensor.stride())
+            if len(strides) == 2 and strides[1] > 1 and len(self.shape) > 1:
+                rows = len(np.unique(byte_offsets // argument.itemsize // strides[1]))
+                width = (-(-byte_offsets.size // rows), )
+                self.widths[width] = self.widths.get(width, 0) + 1
+
+        def _meet(self, kind, argument, byte_offsets, program):
             """Look whether another program of the launch has touched these bytes."""
             storage = argument.device_tensor.untyped_storage()
-            shared = self.shared.setdefault(storage.data_ptr(), None)
-            if shared is None:
-                shared = self.shared[storage.data_ptr()] = _Shared(storage.nbytes())
-            at = byte_offsets.reshape(-1) + argument.device_tensor.storage_offset() * argument.itemsize
-            launch, (x, y, z) = here
-            _, ny, nz = self.launch.grid
-            found = shared.conflict(kind, at, launch, (x * ny + y) * nz + z)
-            if found and here != self.synchronised and len(self.races) < 100:
-                index = (found[0] - argument.device_tensor.storage_offset() * argument.itemsize) // argument.itemsize
-                name, verbs = self._of(argument).report.name, ("reads", "writes")
-                one, two = verbs if kind == "read" else verbs[::-1]
-                other = "others" if found[1] == SEVERAL else f"program {found[1]}"
-                program = (x * ny + y) * nz + z
-                self.races.append(f"program {program} of {self.kernels[-1]} {one} {name}[{index}], which {other} of the "
-                                  f"same launch {two if found[1] != SEVERAL else two[:-1]}: programs run in any order")
+            if storage.data_ptr() not in self.shared:
+                self.shared[storage.data_ptr()] = _Shared(storage.nbytes())
+            start = argument.device_tensor.storage_offset() * argument.itemsize
+            name = self._of(argument).report.name
+            read, written = self.shared[storage.data_ptr()].meet(kind, byte_offsets + start, len(self.kernels), program,
+                                                                 self.atomics)
+            if read:
+                one, two = ("reads", "write") if kind == "read" else ("writes", "read")
+                self._race(program, one, name, (read[0] - start) // argument.itemsize, read[1], two)
+            if written is not None:
+                self.contested.append((argument, written - start, program, name))
+
+        def _race(self, program, one, name, index, other, two):
+            others = f"others of the same launch {two}" if other == SEVERAL else f"program {other} of the same launch {two}s"
+            if len(self.races) < 100:
+                self.races.append(f"program {program} of {self.kernels[-1]} {one} {name}[{index}], which {others}: programs "
+                                  "run in any order")
+
+        def stores(self, addresses, values, mask):
+            """Where another program has written, the same number may be written again, and no other."""
+            contested, self.contested = self.contested, []
+            for argument, offsets, program, name in contested:
+                lanes = np.asarray(mask) & np.isin(addresses, (argument.address + offsets).astype(np.uint64))
+                new = np.broadcast_to(values, addresses.shape)[lanes]
+                old = np.array([ctypes.string_at(int(a), new.dtype.itemsize) for a in addresses[lanes]])
+                differ = old != np.array([v.tobytes() for v in new])
+                if differ.any():
+                    index = (int(addresses[lanes][int(np.argmax(differ))]) - argument.address) // argument.itemsize
+                    self._race(program, "writes", name, index, SEVERAL, "write with other numbers")
 
         def reach(self, shape):
+            self.shape = shape
             self.widths[shape] = self.widths.get(shape, 0) + 1
 
         def broken(self, promise, program):

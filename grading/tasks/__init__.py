@@ -196,7 +196,7 @@ class Task:
     the launch; all else is numbers that the learner's process never saw. contiguous: results lie in memory row by row.
     minimum_bytes(**arguments) -> {role: bytes}, bytes_factor: bytes requested may be at most factor x minimum.
     sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes.
-    max_tile: widest side of a tile that an access may have. tile_elements(**arguments): largest operand that a torch
+    max_tile: widest side of a tile that an access may have, or the two sides of a tile of two dimensions. tile_elements(**arguments): largest operand that a torch
     operation may touch. torch_operations: the aten operations that may touch more; views always may. ieee: on fp32 alone,
     no kernel may multiply in TF32 when it is compiled. speed: what a GPU adds. hints: {kind of failure: what to do},
     before diagnose.py's own words. success: said with a pass.
@@ -215,7 +215,7 @@ class Task:
     minimum_bytes: Callable | None = None
     bytes_factor: float = 1.05
     sector_factor: float | None = None
-    max_tile: int | None = None
+    max_tile: int | tuple | None = None
     tile_elements: Callable | None = None
     torch_operations: tuple = ALLOCATIONS
     ieee: bool = False
@@ -298,7 +298,7 @@ def guesses(task: Task, slip: Slip, function: str, arguments: dict, widths: list
             try:
                 with np.errstate(all="ignore"):
                     came = expected(mistaken, arguments, results=oracle)
-            except (ArithmeticError, ValueError, IndexError):  # a mistake may make no sense of some case
+            except (ArithmeticError, ValueError, IndexError, NameError, TypeError):  # a mistake may make no sense of a case
                 continue
             found.append([e for e in came if not slip.results or e.name in slip.results])
     return found

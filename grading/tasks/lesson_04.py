@@ -1,10 +1,12 @@
 """Exercise 04: Llama-2-7B's layer counted, a chain fused, bias + GELU in tiles, SwiGLU both ways, and decisions."""
 
+from functools import partial
 from math import erf
 
 import numpy as np
 
-from grading.checks import Case, Expected, RandomTensor, Speed, Suspect, Task, rounded, tensor
+from grading.tasks import Case, RandomTensor, Slip, Speed, Task, gives, rounded, tensor
+from grading.tasks.properties import MANY, row_cases
 
 EXERCISE = "04_fusion"
 
@@ -16,793 +18,612 @@ def between(rng, low, high) -> int:
 
 # ---------------------------------------------------------------- 04.1 Llama-2-7B's layer
 
-STATISTICS = 24  # bytes per row: fp32 mean written; + eps; rsqrt; the scale read
-#: Bytes per element of each of the norm's full-size steps: to fp32, square, mean, times scale, to bf16, times weight.
-STEPS = {"to fp32": 6, "square": 8, "mean": 4, "scaled": 8, "to bf16": 6, "weighted": 4}
+
+@gives("bytes")
+def norm_bytes(tokens, hidden):
+    """The norm's eight operations. Per row: mean written; + eps; rsqrt; the scale read."""
+    casts, square, others = 2 + 4 + 4 + 2, 4 + 4, 4 + (4 + 4) + (2 + 2)  # mean, scaled, weighted
+    weight = 2 * hidden
+    return tokens * hidden * (casts + square + others) + tokens * 6 * 4 + weight
 
 
-def _norm(tokens, hidden, per_element=sum(STEPS.values()), per_row=STATISTICS, weight=2):
-    return tokens * hidden * per_element + tokens * per_row + weight * hidden
+@gives("bytes")
+def layer_bytes(tokens, hidden, inter):
+    """Two norms, two additions, silu and the product."""
+    norm, add = norm_bytes(tokens, hidden), 6 * tokens * hidden
+    silu, product = 4 * tokens * inter, 6 * tokens * inter
+    return 2 * norm + 2 * add + silu + product
 
 
-def _layer(tokens, hidden, inter, norm=None, add=6, swiglu=10):
-    return 2 * (_norm(tokens, hidden) if norm is None else norm) + 2 * tokens * hidden * add + tokens * inter * swiglu
+@gives("bytes")
+def fused_bytes(tokens, hidden, inter):
+    """Addition with norm, twice, and SwiGLU."""
+    weight = 2 * hidden
+    pair, swiglu = 8 * tokens * hidden + weight, 3 * 2 * tokens * inter
+    return 2 * pair + swiglu
 
 
-def _fused(tokens, hidden, inter, pair=8, weight=2, swiglu=6):
-    return 2 * (tokens * hidden * pair + weight * hidden) + tokens * inter * swiglu
+@gives("microseconds")
+def saved_microseconds(tokens, hidden, inter, layers, bandwidth):
+    """What all layers save."""
+    saved = layers * (layer_bytes(tokens, hidden, inter) - fused_bytes(tokens, hidden, inter))
+    return saved / (bandwidth * 1e12) * 1e6
 
 
-def _saved(tokens, hidden, inter, layers, bandwidth):
-    return layers * (_layer(tokens, hidden, inter) - _fused(tokens, hidden, inter)) / (bandwidth * 1e12) * 1e6
+def norms(*per_element, rows=("0", "3 * 4", "6 * 4"), weights=("0", "2 * hidden")) -> tuple:
+    """Edits that count a norm with these bytes per element, per row, and of the weight."""
+    return tuple((f"casts + square + others -> {n}", f"6 * 4 -> {row}", f"weight = 2 * hidden -> weight = {weight}")
+                 for n in per_element for row in rows for weight in weights)
 
 
-def _number(count, name="bytes"):
-    return lambda **sizes: [Expected(name, count(**sizes))]
+def sizes(**more):
+    """Tokens and columns of any model; more: other whole numbers, from and to."""
+    ranges = {"tokens": (1, 9_000), "hidden": (100, 9_000), **more}
+    return lambda rng: {name: between(rng, *ends) for name, ends in ranges.items()}
 
 
-def _guess(*counts, name="bytes"):
-    return lambda **sizes: [[Expected(name, count(**sizes))] for count in counts]
-
-
-LLAMA = {"tokens": 4 * 2048, "hidden": 4096}
+LLAMA, WIDE = {"tokens": 4 * 2048, "hidden": 4096}, {"tokens": 4 * 2048, "hidden": 4096, "inter": 11008}
 COUNT = Task(
     id="04.1", title="Llama-2-7B's layer, counted", points=4,
-    functions=("norm_bytes", "layer_bytes", "fused_bytes", "saved_microseconds"),
-    oracle={"norm_bytes": _number(_norm), "layer_bytes": _number(_layer), "fused_bytes": _number(_fused),
-            "saved_microseconds": _number(_saved, "microseconds")},
+    functions={"norm_bytes": norm_bytes, "layer_bytes": layer_bytes, "fused_bytes": fused_bytes,
+               "saved_microseconds": saved_microseconds},
     cases=(
         Case("norm_bytes, Llama-2-7B, 4 x 2,048 tokens", lambda rng: dict(LLAMA), "norm_bytes"),
-        Case("norm_bytes, other sizes", lambda rng: {"tokens": between(rng, 1, 9_000), "hidden": between(rng, 100, 9_000)},
-             "norm_bytes"),
-        *(Case(f"{function}, {name}", make, function) for function in ("layer_bytes", "fused_bytes")
-          for name, make in (
-              ("Llama-2-7B, 4 x 2,048 tokens", lambda rng: {**LLAMA, "inter": 11008}),
-              ("other sizes", lambda rng: {"tokens": between(rng, 1, 9_000), "hidden": between(rng, 100, 9_000),
-                                           "inter": between(rng, 100, 30_000)}))),
-        Case("saved_microseconds, Llama-2-7B", lambda rng: {**LLAMA, "inter": 11008, "layers": 32, "bandwidth": 3.35},
+        Case("norm_bytes, other sizes", sizes(), "norm_bytes"),
+        *(Case(f"{function}, {name}", make, function) for function in ("layer_bytes", "fused_bytes") for name, make in (
+            ("Llama-2-7B, 4 x 2,048 tokens", lambda rng: dict(WIDE)), ("other sizes", sizes(inter=(100, 30_000))))),
+        Case("saved_microseconds, Llama-2-7B", lambda rng: {**WIDE, "layers": 32, "bandwidth": 3.35},
              "saved_microseconds"),
         Case("saved_microseconds, another model and GPU", lambda rng: {
-            "tokens": between(rng, 1, 9_000), "hidden": between(rng, 1_000, 9_000), "inter": between(rng, 1_000, 30_000),
-            "layers": between(rng, 2, 100), "bandwidth": round(float(rng.uniform(0.3, 8)), 2)}, "saved_microseconds"),
+            **sizes(hidden=(1_000, 9_000), inter=(1_000, 30_000), layers=(2, 100))(rng),
+            "bandwidth": round(float(rng.uniform(0.3, 8)), 2)}, "saved_microseconds"),
     ),
-    suspects=(
-        Suspect("the norm was counted in bf16 throughout, seven passes as in the lesson", {
-            "norm_bytes": _guess(*(lambda tokens, hidden, row=row, weight=weight: _norm(tokens, hidden, 14, row, weight)
-                                   for row in (0, 12, 24) for weight in (0, 2)))},
-            "This one converts to fp32 and back: it has eight operations, and between the casts an element has 4 bytes."),
-        Suspect("every step of the norm was counted in bf16", {
-            "norm_bytes": _guess(*(lambda tokens, hidden, full=full, row=row: _norm(tokens, hidden, full, row)
-                                   for full in (18, 22) for row in (0, 12, 24)))},
-            "Between the two casts the tensors are fp32: 4 bytes per element, read and written."),
-        Suspect("the casts were left out", {
-            "norm_bytes": _guess(lambda tokens, hidden: _norm(tokens, hidden, 36 - 12))},
-            "`.float()` and `.bfloat16()` are kernels too: one reads 2 bytes and writes 4, the other the reverse."),
-        Suspect("only the writes were counted", {
-            "norm_bytes": _guess(lambda tokens, hidden: tokens * hidden * 16 + 12 * tokens)},
-            "Each operation also reads its inputs."),
-        Suspect("the square was counted as reading x twice", {
-            "norm_bytes": _guess(lambda tokens, hidden: _norm(tokens, hidden, 40))},
-            "`h * h` reads h once."),
-        Suspect("the numbers per row were left out", {
-            "norm_bytes": _guess(lambda tokens, hidden: _norm(tokens, hidden, per_row=0))},
-            "mean, + eps, rsqrt and the scaling each touch one fp32 number per row: six in all."),
-        Suspect("the weight was left out", {
-            "norm_bytes": _guess(lambda tokens, hidden: _norm(tokens, hidden, weight=0)),
-            "fused_bytes": _guess(lambda tokens, hidden, inter: _fused(tokens, hidden, inter, weight=0))},
-            "The weight is read too, `hidden` elements of 2 bytes, once per norm."),
-        Suspect("the weight was counted once per row", {
-            "norm_bytes": _guess(lambda tokens, hidden: _norm(tokens, hidden, weight=2 * tokens)),
-            "fused_bytes": _guess(lambda tokens, hidden, inter: _fused(tokens, hidden, inter, weight=2 * tokens))},
-            "All rows share one weight: DRAM delivers it once."),
-        Suspect("only one norm and one addition were counted", {
-            "layer_bytes": _guess(lambda tokens, hidden, inter: _norm(tokens, hidden) + 6 * tokens * hidden
-                                  + 10 * tokens * inter),
-            "fused_bytes": _guess(lambda tokens, hidden, inter: 8 * tokens * hidden + 2 * hidden + 6 * tokens * inter)},
-            "A layer has two of each: around attention and around the MLP."),
-        Suspect("only one norm was counted, and both additions", {
-            "layer_bytes": _guess(lambda tokens, hidden, inter: _layer(tokens, hidden, inter) - _norm(tokens, hidden))},
-            "A layer has two norms: before attention and before the MLP."),
-        Suspect("only one addition was counted, and both norms", {
-            "layer_bytes": _guess(lambda tokens, hidden, inter: _layer(tokens, hidden, inter, add=3))},
-            "A layer has two residual additions: after attention and after the MLP."),
-        Suspect("the addition was counted with one input", {
-            "layer_bytes": _guess(lambda tokens, hidden, inter: _layer(tokens, hidden, inter, add=4))},
-            "An addition reads two tensors and writes one."),
-        Suspect("silu(gate) * up was counted as one kernel", {
-            "layer_bytes": _guess(lambda tokens, hidden, inter: _layer(tokens, hidden, inter, swiglu=6))},
-            "Unfused it is two: silu reads and writes, then the product reads two tensors and writes one."),
-        Suspect("the multiplication by up was left out", {
-            "layer_bytes": _guess(lambda tokens, hidden, inter: _layer(tokens, hidden, inter, swiglu=4)),
-            "fused_bytes": _guess(lambda tokens, hidden, inter: _fused(tokens, hidden, inter, swiglu=4))},
-            "SwiGLU reads gate and up: after silu comes a product of two tensors."),
-        Suspect("the SwiGLU was counted on `hidden` columns", {
-            "layer_bytes": _guess(lambda tokens, hidden, inter: _layer(tokens, hidden, hidden)),
-            "fused_bytes": _guess(lambda tokens, hidden, inter: _fused(tokens, hidden, hidden))},
-            "gate and up have `inter` columns."),
-        Suspect("the new residual was not written", {
-            "fused_bytes": _guess(lambda tokens, hidden, inter: _fused(tokens, hidden, inter, pair=6))},
-            "Add + norm reads x and the residual and writes two tensors: the sum, which the next addition needs, and the "
-            "normed sum."),
-        Suspect("the addition and the norm were counted apart", {
-            "fused_bytes": _guess(lambda tokens, hidden, inter: _fused(tokens, hidden, inter, pair=10))},
-            "Fused, the sum goes from the addition to the norm in registers: it is written and not read back."),
-        Suspect("one layer was counted, or the layers were left out", {
-            "saved_microseconds": _guess(lambda layers, **rest: _saved(layers=1, **rest), name="microseconds")},
-            "Multiply by the number of layers."),
-        Suspect("seconds came back, not microseconds", {
-            "saved_microseconds": _guess(lambda **all: _saved(**all) / 1e6, name="microseconds")},
-            "A second has 10^6 µs."),
-        Suspect("milliseconds came back, not microseconds", {
-            "saved_microseconds": _guess(lambda **all: _saved(**all) / 1e3, name="microseconds")},
-            "A millisecond has 1,000 µs."),
-        Suspect("the bandwidth was taken for GB/s", {
-            "saved_microseconds": _guess(lambda **all: _saved(**all) * 1e3, name="microseconds")},
-            "`bandwidth` is in TB/s: 10^12 bytes per second."),
-        Suspect("the fused time came back, not what is saved", {
-            "saved_microseconds": _guess(lambda tokens, hidden, inter, layers, bandwidth: layers * _fused(
-                tokens, hidden, inter) / bandwidth / 1e6, name="microseconds")},
-            "Subtract: unfused bytes minus fused bytes, over the bandwidth."),
-        Suspect("the bytes were divided by 2^20 or 2^40", {
-            "saved_microseconds": _guess(lambda **all: _saved(**all) * 1e12 / 2**40, lambda **all: _saved(
-                **all) * 1e6 / 2**20, name="microseconds")},
-            "A TB is 10^12 bytes."),
+    slips=(
+        Slip("the norm was counted in bf16 throughout, seven passes as in the lesson",
+             "This one converts to fp32 and back: it has eight operations, and between the casts an element has 4 "
+             "bytes.", *norms(14)),
+        Slip("every step of the norm was counted in bf16",
+             "Between the two casts the tensors are fp32: 4 bytes per element, read and written.",
+             *norms(18, 22, weights=("2 * hidden", ))),
+        Slip("the casts were left out",
+             "`.float()` and `.bfloat16()` are kernels too: one reads 2 bytes and writes 4, the other the reverse.",
+             "(casts + square -> (square"),
+        Slip("only the writes were counted", "Each operation also reads its inputs.",
+             *norms(16, rows=("3 * 4", ), weights=("0", ))),
+        Slip("the square was counted as reading x twice", "`h * h` reads h once.", "4 + 4, 4 + (4 -> 8 + 4, 4 + (4"),
+        Slip("the numbers per row were left out",
+             "mean, + eps, rsqrt and the scaling each touch one fp32 number per row: six in all.",
+             " + tokens * 6 * 4 -> "),
+        Slip("the weight was left out", "The weight is read too, `hidden` elements of 2 bytes, once per norm.",
+             "weight = 2 * hidden -> weight = 0"),
+        Slip("the weight was counted once per row", "All rows share one weight: DRAM delivers it once.",
+             "weight = 2 * hidden -> weight = 2 * hidden * tokens"),
+        Slip("only one norm and one addition were counted",
+             "A layer has two of each: around attention and around the MLP.",
+             "2 * norm + 2 * add -> norm + add", "2 * pair -> pair"),
+        Slip("only one norm was counted, and both additions",
+             "A layer has two norms: before attention and before the MLP.", "2 * norm -> norm"),
+        Slip("only one addition was counted, and both norms",
+             "A layer has two residual additions: after attention and after the MLP.", "2 * add -> add"),
+        Slip("the addition was counted with one input", "An addition reads two tensors and writes one.",
+             "6 * tokens * hidden -> 4 * tokens * hidden"),
+        Slip("silu(gate) * up was counted as one kernel",
+             "Unfused it is two: silu reads and writes, then the product reads two tensors and writes one.",
+             "silu + product -> product"),
+        Slip("the multiplication by up was left out",
+             "SwiGLU reads gate and up: after silu comes a product of two tensors.", "silu + product -> silu",
+             "3 * 2 * tokens * inter -> 2 * 2 * tokens * inter"),
+        Slip("the SwiGLU was counted on `hidden` columns", "gate and up have `inter` columns.",
+             "tokens * inter -> tokens * hidden"),
+        Slip("the new residual was not written",
+             "Add + norm reads x and the residual and writes two tensors: the sum, which the next addition needs, and "
+             "the normed sum.", "8 * tokens -> 6 * tokens"),
+        Slip("the addition and the norm were counted apart",
+             "Fused, the sum goes from the addition to the norm in registers: it is written and not read back.",
+             "8 * tokens -> 10 * tokens"),
+        Slip("one layer was counted, or the layers were left out", "Multiply by the number of layers.",
+             "layers * (layer_bytes -> (layer_bytes"),
+        Slip("seconds came back, not microseconds", "A second has 10^6 µs.", " * 1e6 -> "),
+        Slip("milliseconds came back, not microseconds", "A millisecond has 1,000 µs.", "1e6 -> 1e3"),
+        Slip("the bandwidth was taken for GB/s", "`bandwidth` is in TB/s: 10^12 bytes per second.", "1e12 -> 1e9"),
+        Slip("the fused time came back, not what is saved",
+             "Subtract: unfused bytes minus fused bytes, over the bandwidth.",
+             "layer_bytes(tokens, hidden, inter) - -> "),
+        Slip("the bytes were divided by 2^20 or 2^40", "A TB is 10^12 bytes.", "1e12 -> 2**40",
+             "* 1e6 -> * 1e12 / 2**20"),
     ),
-    hints={"wrong": "One line per operation: bytes per element read and written, then the fp32 numbers per row, then the "
-                    "weight. Add up.",
+    hints={"wrong": "One line per operation: bytes per element read and written, then the fp32 numbers per row, then "
+                    "the weight. Add up.",
            "type": "Bytes are whole numbers: return an int. Microseconds are a float."},
 )
-
 
 # ---------------------------------------------------------------- 04.2 fuse a chain
 
 
-def _dtype_of(dtype):
-    return {"_dtype": dtype}
-
-
-def chain(x, scale, shift, limit, _dtype):
+@gives(y="x")
+def chain(x, scale, shift, limit):
     """relu(scale x + shift)^2, at most `limit`."""
-    return [Expected("y", np.minimum(np.maximum(scale * x + shift, 0)**2, limit), _dtype)]
+    z = np.maximum(scale * x + shift, 0)
+    return np.minimum(z * z, limit)
 
 
-def _chain_inputs(rows, cols, dtype, std=1.0, limit=4.0, row_stride=None):
-
+def chained(rows, cols, dtype, row_stride=None, std=1.0, limit=1.5):
+    """x, scale and shift; in short rows the two never cancel, or fp32's own rounding is all that is left of one."""
     def make(rng):
-        return {"x": tensor(rng.normal(0, std, (rows, cols)), dtype, row_stride),
-                "scale": tensor(rng.normal(1, 0.3, cols), "fp32"), "shift": tensor(rng.normal(0, 0.5, cols), "fp32"),
-                "limit": limit, "_dtype": dtype}
+        x, scale, shift = rng.normal(0, std, (rows, cols)), rng.normal(1, 0.3, cols), rng.normal(0, 0.5, cols)
+        if cols < 64:
+            x = np.sign(x) * rng.uniform(1, 2, x.shape)
+            scale, shift = np.clip(scale, 0.5, 1.5), np.clip(shift, -0.25, 0.25)
+        return {"x": tensor(x, dtype, row_stride), "scale": tensor(scale, "fp32"), "shift": tensor(shift, "fp32"),
+                "limit": limit}
 
     return make
 
 
-def _one_column(rng):
-    """One element is a row: scale * x and shift must not cancel, or fp32's own rounding is all that is left of it."""
-    x = rng.uniform(1, 2, (5, 1)) * [[1], [-1], [1], [-1], [1]]
-    return {"x": tensor(x, "fp32"), "scale": tensor(rng.uniform(0.5, 1.5, 1), "fp32"),
-            "shift": tensor(rng.uniform(-0.25, 0.25, 1), "fp32"), "limit": 1e6, "_dtype": "fp32"}
+def summing(total, mean):
+    """x, and a shift that makes each sum what total(rng) gives."""
+    def make(rng):
+        scale, x = rounded(rng.normal(1, 0.3, 640), "fp32"), rounded(rng.normal(mean, 1, 640), "bf16")
+        return {"x": tensor(np.tile(x, (3, 1)), "bf16"), "scale": tensor(scale, "fp32"),
+                "shift": tensor(total(rng) - scale * x, "fp32"), "limit": 4.0}
+
+    return make
 
 
-def _cancelling(rng):
-    """scale * x and shift nearly cancel: a product rounded to bf16 loses what is left."""
-    scale = rng.normal(1, 0.3, 640)
-    x = rounded(np.repeat(rng.normal(3, 1, (1, 640)), 3, axis=0), "bf16")
-    return {"x": tensor(x, "bf16"), "scale": tensor(scale, "fp32"),
-            "shift": tensor(0.05 - rounded(scale, "fp32") * x[0], "fp32"), "limit": 4.0, "_dtype": "bf16"}
+def between_two(rng):
+    """Just below the middle between two bf16 numbers: rounded before the square, it loses most."""
+    return 1 + (rng.integers(0, 16, 640) + 0.45) * 2.0**-7
 
 
-def _between(rng):
-    """scale * x + shift just below the middle between two bf16 numbers: rounded before the square, it loses most."""
-    scale = rng.normal(1, 0.3, 640)
-    x = rounded(np.repeat(rng.normal(0, 1, (1, 640)), 3, axis=0), "bf16")
-    total = 1 + (rng.integers(0, 16, 640) + 0.45) * 2.0**-7
-    return {"x": tensor(x, "bf16"), "scale": tensor(scale, "fp32"),
-            "shift": tensor(total - rounded(scale, "fp32") * x[0], "fp32"), "limit": 4.0, "_dtype": "bf16"}
-
-
-def _chain_mistake(*results):
-    return lambda x, scale, shift, limit, _dtype: [
-        [Expected("y", f(x, scale, shift, limit, _dtype), _dtype)] for f in results]
-
-
-def _each_step_rounded(x, scale, shift, limit, dtype):
-    z = rounded(rounded(scale * x, dtype) + shift, dtype)
-    return np.minimum(rounded(np.maximum(z, 0)**2, dtype), limit)
-
-
-def _in_the_dtype_of_x(x, scale, shift, limit, dtype):
-    return _each_step_rounded(x, rounded(scale, dtype), rounded(shift, dtype), limit, dtype)
-
-
+SUM, T = "scale * x + shift", "dtype('x')"
+ROUNDED = f"rounded(rounded(scale, {T}) * x, {T}) + rounded(shift, {T})"
 CHAIN = Task(
-    id="04.2", title="Fuse a chain", points=4, functions=("fused_chain", ), kernel=True, oracle=chain,
+    id="04.2", title="Fuse a chain", points=4, functions={"fused_chain": chain}, kernel=True,
+    prepared=("scale", "shift"),
     cases=(
-        Case("4 x 256 fp32", _chain_inputs(4, 256, "fp32")),
-        Case("3 x 1000 bf16, ragged", _chain_inputs(3, 1000, "bf16")),
-        Case("5 x 1 fp32, one column", _one_column),
-        Case("2 x 1025 fp16, one more than a power of two", _chain_inputs(2, 1025, "fp16")),
-        Case("3 x 777 fp16, rows 1,000 elements apart", _chain_inputs(3, 777, "fp16", row_stride=1000),
-             hint="This x has padded rows: the next row starts x.stride(0) elements on; y has its own stride, cols."),
-        Case("2 x 300 fp16, squares beyond fp16's range before the limit", _chain_inputs(2, 300, "fp16", 400.0, 240.0)),
-        Case("3 x 640 bf16, scale * x and shift nearly cancel", _cancelling),
-        Case("3 x 640 bf16, sums between two bf16 numbers", _between),
-        Case("2 x 4099 bf16, a wide row", _chain_inputs(2, 4099, "bf16")),
+        *row_cases(chained, one_more_than_a_power_of_two="fp16", padded_rows="fp16"),
+        Case("2 x 300 fp16, squares beyond fp16's range before the limit", chained(2, 300, "fp16", None, 400.0, 240.0)),
+        Case("3 x 640 bf16, scale * x and shift nearly cancel", summing(lambda rng: 0.05, 3), same=True),
+        Case("3 x 640 bf16, sums between two bf16 numbers", summing(between_two, 0), same=True),
     ),
-    suspects=(
-        Suspect("the square is missing", _chain_mistake(
-            lambda x, scale, shift, limit, _: np.minimum(np.maximum(scale * x + shift, 0), limit)),
-            "y = min(relu(scale * x + shift)^2, limit): multiply the rectified value by itself."),
-        Suspect("the square came before relu, which then has nothing to do", _chain_mistake(
-            lambda x, scale, shift, limit, _: np.minimum((scale * x + shift)**2, limit)),
-            "Set negative values to 0 first, then square."),
-        Suspect("the limit was not applied", _chain_mistake(
-            lambda x, scale, shift, limit, _: np.maximum(scale * x + shift, 0)**2), "The last op is min(..., limit)."),
-        Suspect("the limit was applied before the square", _chain_mistake(
-            lambda x, scale, shift, limit, _: np.minimum(np.maximum(scale * x + shift, 0), limit)**2),
-            "The limit is on the square."),
-        Suspect("shift was not added", _chain_mistake(
-            lambda x, scale, shift, limit, _: np.minimum(np.maximum(scale * x, 0)**2, limit)), "scale * x + shift."),
-        Suspect("shift was added before the scaling", _chain_mistake(
-            lambda x, scale, shift, limit, _: np.minimum(np.maximum(scale * (x + shift), 0)**2, limit)),
-            "Scale first: scale * x + shift."),
-        Suspect("scale and shift of column 0 were used everywhere", _chain_mistake(
-            lambda x, scale, shift, limit, _: np.minimum(np.maximum(scale[0] * x + shift[0], 0)**2, limit)),
-            "Load the scale and the shift of each column, `scale_ptr + columns`."),
-        Suspect("scale and shift were cast to 16 bits", _chain_mistake(
-            lambda x, scale, shift, limit, t: np.minimum(
-                np.maximum(rounded(scale, t) * x + rounded(shift, t), 0)**2, limit),
-            lambda x, scale, shift, limit, t: np.minimum(np.maximum(rounded(scale, t) * x + shift, 0)**2, limit),
-            lambda x, scale, shift, limit, t: np.minimum(np.maximum(scale * x + rounded(shift, t), 0)**2, limit)),
-            "They are fp32 and stay so: x is converted to fp32, not the parameters to the dtype of x."),
-        Suspect("an intermediate was rounded to 16 bits", _chain_mistake(
-            _each_step_rounded, _in_the_dtype_of_x,
-            lambda x, scale, shift, limit, t: np.minimum(np.maximum(rounded(scale * x, t) + shift, 0)**2, limit),
-            lambda x, scale, shift, limit, t: np.minimum(np.maximum(rounded(scale * x + shift, t), 0)**2, limit)),
-            "A fused chain rounds once, at the store: convert x with `.to(tl.float32)` and cast nothing back before."),
+    slips=(
+        Slip("the square is missing",
+             "y = min(relu(scale * x + shift)^2, limit): multiply the rectified value by itself.",
+             "z * z -> z", answer="z * z -> z"),
+        Slip("the square came before relu, which then has nothing to do",
+             "Set negative values to 0 first, then square.", f"np.maximum({SUM}, 0) -> {SUM}",
+             answer=f"tl.maximum({SUM}, 0.0) -> {SUM}"),
+        Slip("the limit was not applied", "The last op is min(..., limit).", "np.minimum(z * z, limit) -> z * z",
+             answer="tl.minimum(z * z, limit) -> z * z"),
+        Slip("the limit was applied before the square", "The limit is on the square.",
+             "np.minimum(z * z, limit) -> np.minimum(z, limit)**2",
+             answer="y = tl.minimum(z * z, limit) -> z = tl.minimum(z, limit)\n    y = z * z"),
+        Slip("shift was not added", "scale * x + shift.", f"{SUM} -> scale * x", answer=f"{SUM} -> scale * x"),
+        Slip("shift was added before the scaling", "Scale first: scale * x + shift.", f"{SUM} -> scale * (x + shift)",
+             answer=f"{SUM} -> scale * (x + shift)"),
+        Slip("scale and shift of column 0 were used everywhere",
+             "Load the scale and the shift of each column, `scale_ptr + columns`.", f"{SUM} -> scale[0] * x + shift[0]",
+             answer=("scale_ptr + columns, mask=inside -> scale_ptr", "shift_ptr + columns, mask=inside -> shift_ptr")),
+        Slip("scale and shift were cast to 16 bits",
+             "They are fp32 and stay so: x is converted to fp32, not the parameters to the dtype of x.",
+             f"{SUM} -> rounded(scale, {T}) * x + rounded(shift, {T})", f"{SUM} -> rounded(scale, {T}) * x + shift",
+             f"{SUM} -> scale * x + rounded(shift, {T})",
+             answer=tuple(f"{name}_ptr + columns, mask=inside) -> {name}_ptr + columns, mask=inside).to("
+                          "x_ptr.dtype.element_ty)" for name in ("scale", "shift"))),
+        Slip("an intermediate was rounded to 16 bits",
+             "A fused chain rounds once, at the store: convert x with `.to(tl.float32)` and cast nothing back before.",
+             (f"{SUM} -> rounded(rounded(scale * x, {T}) + shift, {T})", f"z * z -> rounded(z * z, {T})"),
+             (f"{SUM} -> rounded({ROUNDED}, {T})", f"z * z -> rounded(z * z, {T})"),
+             f"{SUM} -> rounded(scale * x, {T}) + shift", f"{SUM} -> rounded({SUM}, {T})",
+             answer="scale * x + -> (scale * x).to(x_ptr.dtype.element_ty).to(tl.float32) +"),
     ),
-    minimum_bytes=lambda x, scale, shift, limit, _dtype: {
+    minimum_bytes=lambda x, scale, shift, limit: {
         "x": x.nbytes, "scale": x.shape[0] * scale.nbytes, "shift": x.shape[0] * shift.nbytes, "returned 0": x.nbytes},
     hints={
-        "bytes": "One kernel: x is loaded once, y stored once, scale and shift at most once per row; nothing lies between.",
+        "bytes": "One kernel: x is loaded once, y stored once, scale and shift at most once per row; nothing lies "
+                 "between.",
         "unwritten": "Launch enough programs for all columns of every row.",
         "dtype": "y has the dtype of x.",
         "overflow": "Only a square that the limit has not cut leaves fp16's range: form it in fp32, and take "
                     "tl.minimum(z * z, limit) last.",
-        "out_of_bounds": "Either a load or store lacks its mask, `columns < cols`; or the axes of the grid are exchanged, and "
-                         "a program takes a block's number for its row: compare the order of the grid with "
-                         "tl.program_id(0) and tl.program_id(1). A mask does not mend that, another index does.",
+        "out_of_bounds": "Either a load or store lacks its mask, `columns < cols`; or the axes of the grid are "
+                         "exchanged, and a program takes a block's number for its row: compare the order of the grid "
+                         "with tl.program_id(0) and tl.program_id(1). A mask does not mend that, another index does.",
+        "strides": "y is a tensor of its own: allocate it with torch.empty((rows, cols), ...) and store there, not "
+                   "over x.",
         "not_read": "Read all of x, and store to a tensor of your own, allocated with torch.empty, not over x.",
         "input_changed": "y is a tensor of its own: allocate it with torch.empty and store there, not over x.",
     },
     speed=Speed(points=1, share=0.8, bytes=8192 * 8192 * 4, shape="8192 x 8192 bf16",
                 make=lambda: {"x": RandomTensor((8192, 8192), "bf16"), "scale": RandomTensor((8192, ), "fp32", 1, 0.3),
-                              "shift": RandomTensor((8192, ), "fp32", 0, 0.5), "limit": 4.0, "_dtype": "bf16"}),
+                              "shift": RandomTensor((8192, ), "fp32", 0, 0.5), "limit": 4.0}),
 )
-
 
 # ---------------------------------------------------------------- 04.3 bias + GELU in tiles
 
 TILE_ROWS = 16
-ROOT = np.sqrt(2 / np.pi)
 
 
-def _gelu(z, cubic=0.044715, root=ROOT):
-    return 0.5 * z * (1 + np.tanh(root * (z + cubic * z**3)))
-
-
-def bias_gelu(x, bias, _dtype):
+@gives(y="x")
+def gelu(x, bias):
     """gelu(x + bias), tanh form."""
-    return [Expected("y", _gelu(x + bias), _dtype)]
+    z = x + bias
+    u = 0.7978845608028654 * (z + 0.044715 * z**3)
+    return 0.5 * z * (1 + np.tanh(u))
 
 
-def _biased(rows, cols, dtype, std=1.0, row_stride=None, mean=0.0, bias_std=0.5):
-
+def biased(rows, cols, dtype, row_stride=None, std=1.0, mean=0.0, bias_std=0.5, bias_mean=0.0):
+    """x and a bias; what a column alone holds is positive, for the end of GELU is steep in relative terms."""
     def make(rng):
-        return {"x": tensor(rng.normal(mean, std, (rows, cols)), dtype, row_stride),
-                "bias": tensor(rng.normal(0, bias_std, cols), "fp32"), "_dtype": dtype}
+        x, bias = rng.normal(mean, std, (rows, cols)), rng.normal(bias_mean, bias_std, cols)
+        return {"x": tensor(np.abs(x) if cols == 1 else x, dtype, row_stride), "bias": tensor(bias, "fp32")}
 
     return make
 
 
-def _gelu_mistake(*results):
-    return lambda x, bias, _dtype: [[Expected("y", f(x, bias, _dtype), _dtype)] for f in results]
-
-
-def _short_constants(x, bias, _dtype):
-    z = x + bias
-    return [[Expected("y", _gelu(z, cubic, root), _dtype)] for cubic in (0.044715, 0.0447, 0.045)
-            for root in (ROOT, *(round(ROOT, digits) for digits in range(1, 7)), *(round(2 * ROOT, digits) / 2
-                                                                                   for digits in range(1, 6)))
-            if (cubic, root) != (0.044715, ROOT)]
-
-
-def _row_bias(x, bias, _):
-    """bias indexed by the row."""
-    return _gelu(x + bias[np.arange(len(x)) % len(bias)][:, None])
-
-
+ROOT, TANH = "0.7978845608028654", "0.5 * z * (1 + np.tanh(u))"
+SHORT = [str(round(factor * float(ROOT), digits) / factor) for factor in (1, 2) for digits in range(1, 7 - factor)]
 BIAS_GELU = Task(
-    id="04.3", title="Bias + GELU at minimum traffic", points=4, functions=("bias_gelu", ), kernel=True, oracle=bias_gelu,
+    id="04.3", title="Bias + GELU at minimum traffic", points=4, functions={"bias_gelu": gelu}, kernel=True,
+    prepared=("bias", ),
     cases=(
-        Case("32 x 256 fp32", _biased(32, 256, "fp32")),
-        Case("48 x 200 bf16, ragged columns", _biased(48, 200, "bf16")),
-        Case("19 x 129 fp16, ragged rows and columns", _biased(19, 129, "fp16")),
-        Case("33 x 65 fp32, one row and one column over", _biased(33, 65, "fp32")),
-        Case("1 x 1 fp32, one element", _biased(1, 1, "fp32")),
-        Case("16 x 100 bf16, rows 160 elements apart", _biased(16, 100, "bf16", row_stride=160),
-             hint="This x has padded rows, x.stride(0) elements apart. y is contiguous: its rows are cols apart."),
-        Case("16 x 300 fp32, large values", _biased(16, 300, "fp32", 40.0)),
+        Case("32 x 256 fp32", biased(32, 256, "fp32")),
+        Case("19 x 129 fp16, ragged rows and columns", biased(19, 129, "fp16")),
+        Case("33 x 65 fp32, one row and one column over", biased(33, 65, "fp32")),
+        *row_cases(biased, leave_out=("one tile", "ragged", "more rows than a GPU has multiprocessors"),
+                   one_more_than_a_power_of_two="fp16", padded_rows="bf16"),
+        Case("1 x 1 fp32, one element", biased(1, 1, "fp32")),
+        Case(f"{MANY * TILE_ROWS} x 48 fp32, more tiles of rows than a GPU has multiprocessors",
+             biased(MANY * TILE_ROWS, 48, "fp32")),
+        Case("16 x 300 fp32, large values", biased(16, 300, "fp32", None, 40.0)),
         Case("16 x 128 bf16, values around -4, where GELU is steep in relative terms",
-             _biased(16, 128, "bf16", 0.1, mean=-4, bias_std=0.1)),  # so near that no element outweighs its row
-        Case("64 x 520 bf16, several tiles each way", _biased(64, 520, "bf16")),
+             biased(16, 128, "bf16", None, 0.1, -4, 0.1)),  # so near that no element outweighs its row
+        *(Case(f"16 x 160 {dtype}, x and bias nearly cancel", biased(16, 160, dtype, None, 1.0, -64, 1.0, 64),
+               hint="The bias is fp32: rounded to 16 bits, it differs by more than what is left of the sum here.")
+          for dtype in ("bf16", "fp16")),
+        Case("64 x 520 bf16, several tiles each way", biased(64, 520, "bf16")),
     ),
-    suspects=(
-        Suspect("the bias was not added", _gelu_mistake(lambda x, bias, _: _gelu(x)), "z = x + bias."),
-        Suspect("the bias was added after GELU", _gelu_mistake(lambda x, bias, _: _gelu(x) + bias),
-                "Add the bias first: GELU takes x + bias."),
-        Suspect("the bias was indexed by the row", _gelu_mistake(_row_bias),
-                "There is one bias per column: load it at the numbers of the tile's columns, with a mask that keeps "
-                "them below cols and other=0.0, and add it to every row of the tile with [None, :]."),
-        Suspect("the constant sqrt(2/pi) was left out", _gelu_mistake(lambda x, bias, _: _gelu(x + bias, root=1.0)),
-                "u = sqrt(2/pi) (z + 0.044715 z^3), with sqrt(2/pi) = 0.7978845608."),
-        Suspect("the cubic term was left out", _gelu_mistake(lambda x, bias, _: _gelu(x + bias, cubic=0.0)),
-                "u = sqrt(2/pi) (z + 0.044715 z^3)."),
-        Suspect("sigmoid(u) stands where sigmoid(2u) belongs",
-                _gelu_mistake(lambda x, bias, _: _gelu(x + bias, root=ROOT / 2)),
-                "0.5 (1 + tanh u) = sigmoid(2u): mind the 2."),
-        Suspect("the factor 0.5 was left out", _gelu_mistake(lambda x, bias, _: 2 * _gelu(x + bias)),
-                "0.5 z (1 + tanh u): half of it."),
-        Suspect("the sigmoid form z * sigmoid(1.702 z) was used",
-                _gelu_mistake(lambda x, bias, _: (x + bias) / (1 + np.exp(-1.702 * (x + bias)))),
-                "That is another approximation of GELU; the task asks for the tanh form."),
-        Suspect("the exact GELU, with erf, was computed",
-                _gelu_mistake(lambda x, bias, _: (x + bias) * 0.5 * (1 + np.vectorize(erf)((x + bias) / np.sqrt(2)))),
-                "The task asks for the tanh form, which differs from it by up to 5e-4."),
-        Suspect("a constant has too few digits", _short_constants,
-                "sqrt(2/pi) is 0.7978845608028654, twice that 1.5957691216057308, and the cubic term's factor 0.044715: write "
-                "them in full."),
-        Suspect("x + bias was rounded to 16 bits", _gelu_mistake(lambda x, bias, t: _gelu(rounded(x + bias, t))),
-                "Convert x to fp32 before the addition and stay there until the store."),
+    slips=(
+        Slip("the bias was not added", "z = x + bias.", "x + bias -> x",
+             answer=".to(tl.float32) + bias -> .to(tl.float32) + 0 * bias"),
+        Slip("the bias was added after GELU", "Add the bias first: GELU takes x + bias.",
+             ("x + bias -> x", f"{TANH} -> {TANH} + bias"),
+             answer=(".to(tl.float32) + bias -> .to(tl.float32)", "tl.sigmoid(two_u) -> tl.sigmoid(two_u) + bias")),
+        Slip("the bias was indexed by the row",
+             "There is one bias per column: load it at the numbers of the tile's columns, with a mask that keeps them "
+             "below cols and other=0.0, and add it to every row of the tile with [None, :].",
+             "x + bias -> x + bias[np.arange(len(x)) % len(bias)][:, None]"),
+        Slip("the constant sqrt(2/pi) was left out",
+             "u = sqrt(2/pi) (z + 0.044715 z^3), with sqrt(2/pi) = 0.7978845608.",
+             f"{ROOT} -> 1.0", answer="1.5957691216057308 -> 2.0"),
+        Slip("the cubic term was left out", "u = sqrt(2/pi) (z + 0.044715 z^3).", "0.044715 -> 0",
+             answer="0.044715 * z * z * z -> 0.0"),
+        Slip("sigmoid(u) stands where sigmoid(2u) belongs", "0.5 (1 + tanh u) = sigmoid(2u): mind the 2.",
+             "np.tanh(u) -> np.tanh(u / 2)", answer=f"1.5957691216057308 -> {ROOT}"),
+        Slip("the factor 0.5 was left out", "0.5 z (1 + tanh u): half of it.", "0.5 * z -> z",
+             answer="y = z -> y = 2 * z"),
+        Slip("the sigmoid form z * sigmoid(1.702 z) was used",
+             "That is another approximation of GELU; the task asks for the tanh form.",
+             f"{TANH} -> z / (1 + np.exp(-1.702 * z))", answer="tl.sigmoid(two_u) -> tl.sigmoid(1.702 * z)"),
+        Slip("the exact GELU, with erf, was computed",
+             "The task asks for the tanh form, which differs from it by up to 5e-4.",
+             "np.tanh(u) -> np.vectorize(erf)(z / np.sqrt(2))",
+             answer="z * tl.sigmoid(two_u) -> z * 0.5 * (1 + tl.erf(z * 0.7071067811865476))"),
+        Slip("a constant has too few digits",
+             f"sqrt(2/pi) is {ROOT}, twice that 1.5957691216057308, and the cubic term's factor 0.044715: write them "
+             "in full.",
+             *((f"{ROOT} -> {root}", f"0.044715 -> {cubic}") for cubic in (0.044715, 0.0447, 0.045)
+               for root in (ROOT, *SHORT) if (cubic, root) != (0.044715, ROOT)),
+             answer="1.5957691216057308 -> 2 * 0.79788"),
+        Slip("the bias was rounded to 16 bits",
+             "It is fp32 and stays so: x is converted to fp32, not the bias to the dtype of x.",
+             *(f"x + bias -> x + rounded(bias, {dtype})" for dtype in (T, "'bf16'", "'fp16'")),
+             answer="+ bias -> + bias.to(x_ptr.dtype.element_ty).to(tl.float32)"),
+        Slip("x + bias was rounded to 16 bits", "Convert x to fp32 before the addition and stay there until the store.",
+             f"x + bias -> rounded(x + bias, {T})",
+             answer="+ bias -> + bias\n    z = z.to(x_ptr.dtype.element_ty).to(tl.float32)"),
     ),
-    minimum_bytes=lambda x, bias, _dtype: {"x": x.nbytes, "bias": -(-x.shape[0] // TILE_ROWS) * bias.nbytes,
-                                           "returned 0": x.nbytes},
+    minimum_bytes=lambda x, bias: {"x": x.nbytes, "bias": -(-x.shape[0] // TILE_ROWS) * bias.nbytes,
+                                   "returned 0": x.nbytes},
     hints={
-        "row_scale": "A factor near 1 means that something was rounded to 16 bits on the way: keep x + bias and all that "
-                     "follows in fp32 until the store. A factor of 2 is the 0.5 in GELU.",
-        "wrong": "Where the error is small, x + bias or what follows was rounded to 16 bits: keep it in fp32 until the store. "
-                 "Where it is large, compare with the formula step by step.",
+        "row_scale": "A factor near 1 means that something was rounded to 16 bits on the way: keep x + bias and all "
+                     "that follows in fp32 until the store. A factor of 2 is the 0.5 in GELU.",
+        "wrong": "Where the error is small, x + bias or what follows was rounded to 16 bits: keep it in fp32 until the "
+                 "store. Where it is large, compare with the formula step by step, and each constant digit by digit.",
         "bytes": f"Load the bias once for a tile of {TILE_ROWS} rows or more, [None, :], not once for every row.",
         "out_of_bounds": "The last tile reaches past the last row and the last column: x and y need a mask of two "
                          "parts, row numbers [:, None] below rows & column numbers [None, :] below cols. The load of "
                          "the bias needs one too: column numbers below cols.",
         "dtype": "y has the dtype of x.",
-        "nan": "For |z| beyond about 10 an exponential overflows. tanh written as (e - 1) / (e + 1) then becomes inf / inf; "
-               "z / (1 + exp(-2u)), or z * tl.sigmoid(2u), does not. Or memory was read that nothing wrote.",
+        "nan": "For |z| beyond about 10 an exponential overflows. tanh written as (e - 1) / (e + 1) then becomes inf / "
+               "inf; z / (1 + exp(-2u)), or z * tl.sigmoid(2u), does not. Or memory was read that nothing wrote.",
     },
     speed=Speed(points=1, share=0.8, bytes=16384 * 8192 * 4 + 8192 * 4, shape="16384 x 8192 bf16",
-                make=lambda: {"x": RandomTensor((16384, 8192), "bf16"), "bias": RandomTensor((8192, ), "fp32", 0, 0.5),
-                              "_dtype": "bf16"}),
+                make=lambda: {"x": RandomTensor((16384, 8192), "bf16"),
+                              "bias": RandomTensor((8192, ), "fp32", 0, 0.5)}),
 )
-
 
 # ---------------------------------------------------------------- 04.4 SwiGLU, forward and backward
 
-ALPHA = 1.702
 
-
-def _sigmoid(z):
-    with np.errstate(over="ignore"):
-        return 1 / (1 + np.exp(-z))
-
-
-def _halves(gate_up):
-    return gate_up[:, 0::2], gate_up[:, 1::2]
-
-
-def _woven(gate, up):
+def woven(gate, up):
+    """One row of pairs from a row of gates and a row of ups."""
     return np.stack([gate, up], axis=2).reshape(len(gate), -1)
 
 
-def swiglu(gate_up, _dtype):
-    """gate sigmoid(alpha gate) (up + 1)."""
-    gate, up = _halves(gate_up)
-    return [Expected("y", gate * _sigmoid(ALPHA * gate) * (up + 1), _dtype)]
+@gives(y="gate_up")
+def swiglu(gate_up):
+    """gate sigmoid(1.702 gate) (up + 1)."""
+    gate, up = gate_up[:, 0::2], gate_up[:, 1::2]
+    s = 1 / (1 + np.exp(-1.702 * gate))
+    return gate * s * (up + 1)
 
 
-def _gradients(dy, gate_up):
-    gate, up = _halves(gate_up)
-    s = _sigmoid(ALPHA * gate)
-    return dy * (up + 1) * (s + ALPHA * gate * s * (1 - s)), dy * gate * s
-
-
-def swiglu_backward(dy, gate_up, _dtype):
+@gives(dgate_up="gate_up")
+def swiglu_backward(dy, gate_up):
     """The gradient, woven like gate_up."""
-    return [Expected("dgate_up", _woven(*_gradients(dy, gate_up)), _dtype)]
+    gate, up = gate_up[:, 0::2], gate_up[:, 1::2]
+    s = 1 / (1 + np.exp(-1.702 * gate))
+    slope = s + 1.702 * gate * s * (1 - s)
+    dgate, dup = dy * (up + 1) * slope, dy * gate * s
+    return woven(dgate, dup)
 
 
-def _gated(rows, inter, dtype, std=1.0, backward=False):
-
+def gated(rows, inter, dtype, row_stride=None, std=1.0, backward=False):
+    """gate_up, and dy for the backward; a sum that cancels weighs too much where it is the whole row."""
     def make(rng):
-        values = rng.normal(0, std, (rows, 2 * inter))
-        values = np.abs(values) if inter == 1 else values  # a sum that cancels weighs too much where it is the whole row
-        made = {"gate_up": tensor(values, dtype), "_dtype": dtype}
-        return {"dy": tensor(rng.normal(0, 1, (rows, inter)), dtype), **made} if backward else made
+        values, dy = rng.normal(0, std, (rows, 2 * inter)), rng.normal(0, 1, (rows, inter))
+        given = {"gate_up": tensor(np.abs(values) if inter == 1 else values, dtype)}
+        return {"dy": tensor(dy, dtype), **given} if backward else given
 
     return make
 
 
-def _forward_as(f):
-    return lambda gate_up, _dtype: [[Expected("y", f(*_halves(gate_up)), _dtype)]]
-
-
-def _backward_as(*results):
-    def guesses(dy, gate_up, _dtype):
-        gate, up = _halves(gate_up)
-        return [[Expected("dgate_up", _woven(*f(dy, gate, up, _sigmoid(ALPHA * gate))), _dtype)] for f in results]
-
-    return guesses
-
-
-def _first_and_second_half(gate_up):
-    inter = gate_up.shape[1] // 2
-    return gate_up[:, :inter], gate_up[:, inter:]
-
-
-def _contiguous_halves(gate_up, _dtype):
-    gate, up = _first_and_second_half(gate_up)
-    return [[Expected("y", gate * _sigmoid(ALPHA * gate) * (up + 1), _dtype)]]
-
-
-def _packed_as_halves(dy, gate_up, _dtype):
-    """Read woven and written as halves; read as halves and written as halves, or woven."""
-    of_halves = _gradients(dy, _woven(*_first_and_second_half(gate_up)))
-    return [[Expected("dgate_up", each, _dtype)] for each in (
-        np.concatenate(_gradients(dy, gate_up), axis=1), np.concatenate(of_halves, axis=1), _woven(*of_halves))]
-
-
-def _sigmoid_rounded(gate_up, _dtype):
-    gate, up = _halves(gate_up)
-    return [[Expected("y", gate * rounded(_sigmoid(ALPHA * gate), _dtype) * (up + 1), _dtype)]]
-
-
-def _sigmoid_rounded_backward(dy, gate_up, _dtype):
-    gate, up = _halves(gate_up)
-    s = rounded(_sigmoid(ALPHA * gate), _dtype)
-    return [[Expected("dgate_up", _woven(dy * (up + 1) * (s + ALPHA * gate * s * (1 - s)), dy * gate * s), _dtype)]]
-
-
-def _sigmoid_between(rng):
+def sigmoid_between(rng):
     """Gates whose sigmoid lies near the middle between two bf16 numbers: rounded, it loses most."""
     gate = rounded(rng.normal(0, 2, 200_000), "bf16")
-    fraction, _ = np.frexp(_sigmoid(ALPHA * gate))  # 0.5 to 1: bf16 numbers are 2^-8 apart there
+    fraction, _ = np.frexp(1 / (1 + np.exp(-1.702 * gate)))  # 0.5 to 1: bf16 numbers are 2^-8 apart there
     steps = fraction * 2**8
     gate = gate[(np.abs(steps - np.floor(steps) - 0.5) < 0.15) & (fraction < 0.6)][:900].reshape(3, 300)
-    return {"gate_up": tensor(_woven(gate, rng.choice([-3.0, 1.0, 3.0], gate.shape)), "bf16"), "_dtype": "bf16"}
+    return {"gate_up": tensor(woven(gate, rng.choice([-3.0, 1.0, 3.0], gate.shape)), "bf16")}
 
 
-def _steady_gates(rng):
+def steady_gates(rng):
     """Gates near -0.75, where the gate's gradient is a small difference: a rounded sigmoid spoils it."""
     gate = -0.7511 + rng.uniform(-0.02, 0.02, (3, 300))
     return {"dy": tensor(rng.normal(0, 1, gate.shape), "bf16"),
-            "gate_up": tensor(_woven(gate, rng.normal(200, 20, gate.shape)), "bf16"), "_dtype": "bf16"}
+            "gate_up": tensor(woven(gate, rng.normal(200, 20, gate.shape)), "bf16")}
 
 
-def _gated_bytes(gate_up, _dtype, dy=None):
+def gated_bytes(gate_up, dy=None):
     if dy is None:
         return {"gate_up": gate_up.nbytes, "returned 0": gate_up.nbytes // 2}
     return {"dy": dy.nbytes, "gate_up": gate_up.nbytes, "returned 0": gate_up.nbytes}
 
 
-FORMS = (("4 x 256 fp32", (4, 256, "fp32")), ("3 x 500 bf16, ragged", (3, 500, "bf16")), ("5 x 1 fp32, one column",
-                                                                                      (5, 1, "fp32")),
-         ("2 x 513 fp16, one more than a power of two", (2, 513, "fp16")), ("2 x 300 fp32, large values",
-                                                                           (2, 300, "fp32", 40.0)))
+FP32_ALONE = ("If it expected fp32: tl.sigmoid and tl.exp take fp32 only, so convert with .to(tl.float32) right after "
+              "the load.")
+PAIRS = "gate_up[:, 0::2], gate_up[:, 1::2]"
+HALVES, AS_HALVES = f"{PAIRS} -> np.split(gate_up, 2, axis=1)", "woven(dgate, dup) -> np.hstack((dgate, dup))"
+READ, WRITTEN = f"{PAIRS} -> gate_up[:, 1::2], gate_up[:, 0::2]", "woven(dgate, dup) -> woven(dup, dgate)"
 SWIGLU = Task(
-    id="04.4", title="SwiGLU, forward and backward", points=5, functions=("swiglu", "swiglu_backward"), kernel=True,
-    oracle={"swiglu": swiglu, "swiglu_backward": swiglu_backward},
-    cases=(*(Case(f"swiglu, {name}", _gated(*form), "swiglu") for name, form in FORMS),
-           *(Case(f"swiglu_backward, {name}", _gated(*form, backward=True), "swiglu_backward") for name, form in FORMS),
-           Case("swiglu, 3 x 300 bf16, sigmoids between two bf16 numbers", _sigmoid_between, "swiglu",
-                hint="A sigmoid rounded to 16 bits loses most here: keep it in fp32, and round what is stored, once."),
-           Case("swiglu_backward, 3 x 300 bf16, gates near -0.75, where their gradient changes its sign", _steady_gates,
-                "swiglu_backward")),
-    suspects=(
-        Suspect("gate and up were taken as the two halves of a row, and they alternate", {
-            "swiglu": _contiguous_halves, "swiglu_backward": _packed_as_halves},
-            "Columns 0, 2, 4, ... are the gate, columns 1, 3, 5, ... are up: 2 * columns and 2 * columns + 1."),
-        Suspect("gate and up are exchanged", {
-            "swiglu": _forward_as(lambda gate, up: up * _sigmoid(ALPHA * up) * (gate + 1)),
-            "swiglu_backward": _backward_as(lambda dy, gate, up, s: _gradients(dy, _woven(up, gate))[::-1],
-                                            lambda dy, gate, up, s: _gradients(dy, _woven(gate, up))[::-1])},
-            "Even columns are the gate and its gradient, odd columns are up and its gradient."),
-        Suspect("up stands where up + 1 belongs", {
-            "swiglu": _forward_as(lambda gate, up: gate * _sigmoid(ALPHA * gate) * up),
-            "swiglu_backward": _backward_as(lambda dy, gate, up, s: (
-                dy * up * (s + ALPHA * gate * s * (1 - s)), dy * gate * s))}, "This variant multiplies by (up + 1)."),
-        Suspect("alpha was left out of the sigmoid", {
-            "swiglu": _forward_as(lambda gate, up: gate * _sigmoid(gate) * (up + 1)),
-            "swiglu_backward": _backward_as(lambda dy, gate, up, s: (
-                dy * (up + 1) * (_sigmoid(gate) + gate * _sigmoid(gate) * (1 - _sigmoid(gate))), dy * gate * _sigmoid(gate)))},
-            "sigmoid(1.702 * gate)."),
-        Suspect("the derivative of the sigmoid lacks its factor alpha", {
-            "swiglu_backward": _backward_as(lambda dy, gate, up, s: (dy * (up + 1) * (s + gate * s * (1 - s)), dy * gate * s))},
-            "The chain rule: the derivative of sigmoid(alpha g) is alpha s (1 - s)."),
-        Suspect("the gate's gradient lacks the product rule's second term", {
-            "swiglu_backward": _backward_as(lambda dy, gate, up, s: (dy * (up + 1) * s, dy * gate * s),
-                                            lambda dy, gate, up, s: (dy * (up + 1) * ALPHA * gate * s * (1 - s),
-                                                                     dy * gate * s))},
-            "gate stands twice in gate * sigmoid(alpha * gate): both factors have a derivative."),
-        Suspect("the sigmoid was rounded to 16 bits", {
-            "swiglu": _sigmoid_rounded, "swiglu_backward": _sigmoid_rounded_backward},
-            "It is an intermediate result: keep it in fp32, and round what is stored, once."),
-        Suspect("the incoming gradient was left out", {
-            "swiglu_backward": _backward_as(lambda dy, gate, up, s: _gradients(np.ones_like(dy), _woven(gate, up)))},
-            "Multiply both gradients by dy."),
+    id="04.4", title="SwiGLU, forward and backward", points=5, kernel=True,
+    functions={"swiglu": swiglu, "swiglu_backward": swiglu_backward},
+    cases=(
+        *(case for name, make in (
+            ("swiglu", gated), ("swiglu_backward", partial(gated, backward=True))) for case in (
+            *row_cases(make, name, leave_out=("one less than a power of two", "padded rows", "a wide row")),
+            Case(f"{name}, {MANY} x 1025 fp16, more tiles than a GPU has multiprocessors", make(MANY, 1025, "fp16"),
+                 name),
+            Case(f"{name}, 2 x 300 fp32, large values", make(2, 300, "fp32", std=40.0), name))),
+        Case("swiglu, 3 x 300 bf16, sigmoids between two bf16 numbers", sigmoid_between, "swiglu",
+             hint="A sigmoid rounded to 16 bits loses most here: keep it in fp32, and round what is stored, once."),
+        Case("swiglu_backward, 3 x 300 bf16, gates near -0.75, where their gradient changes its sign", steady_gates,
+             "swiglu_backward")),
+    slips=(
+        Slip("gate and up were taken as the two halves of a row, and they alternate",
+             "Columns 0, 2, 4, ... are the gate, columns 1, 3, 5, ... are up: 2 * columns and 2 * columns + 1.",
+             HALVES, AS_HALVES, (HALVES, AS_HALVES)),
+        Slip("gate and up are exchanged",
+             "Even columns are the gate and its gradient, odd columns are up and its gradient.",
+             READ, WRITTEN, (READ, WRITTEN), answer="gate, up = tl.split -> up, gate = tl.split"),
+        Slip("up stands where up + 1 belongs", "This variant multiplies by (up + 1).", "(up + 1) -> up",
+             answer="(up + 1) -> up"),
+        Slip("alpha was left out of the sigmoid", "sigmoid(1.702 * gate).", "1.702 * gate -> gate",
+             answer="1.702 * gate -> gate"),
+        Slip("the derivative of the sigmoid lacks its factor alpha",
+             "The chain rule: the derivative of sigmoid(alpha g) is alpha s (1 - s).", "1.702 * gate * s -> gate * s",
+             answer="sigmoid + 1.702 * -> sigmoid +"),
+        Slip("the gate's gradient lacks the product rule's second term",
+             "gate stands twice in gate * sigmoid(alpha * gate): both factors have a derivative.",
+             " + 1.702 * gate * s * (1 - s) -> ", "slope = s + -> slope =",
+             answer="(sigmoid + 1.702 * gate * sigmoid * (1 - sigmoid)) -> sigmoid"),
+        Slip("the sigmoid was rounded to 16 bits",
+             "It is an intermediate result: keep it in fp32, and round what is stored, once.",
+             "1 / (1 + np.exp(-1.702 * gate)) -> rounded(1 / (1 + np.exp(-1.702 * gate)), dtype('gate_up'))",
+             answer="y = gate * tl.sigmoid(1.702 * gate) -> "
+                    "y = gate * tl.sigmoid(1.702 * gate).to(y_ptr.dtype.element_ty).to(tl.float32)"),
+        Slip("the incoming gradient was left out", "Multiply both gradients by dy.",
+             ("dy * (up -> (up", "dy * gate -> gate"),
+             answer=("dgate = dy * -> dgate =", "dup = dy * -> dup = 0 * dy +")),
     ),
-    minimum_bytes=_gated_bytes,
+    minimum_bytes=gated_bytes,
     hints={
-        "bytes": "Forward: gate_up read once, y written. Backward: dy and gate_up read once, dgate_up written; the sigmoid "
-                 "is computed again, not stored.",
+        "bytes": "Forward: gate_up read once, y written. Backward: dy and gate_up read once, dgate_up written; the "
+                 "sigmoid is computed again, not stored.",
         "nan": "exp(-alpha * gate) may overflow to infinity, and 1 / (1 + inf) is 0, which is right; inf / inf is not. "
                "Write the sigmoid as 1 / (1 + exp(-z)), or use tl.sigmoid.",
         "dtype": "Results have the dtype of gate_up.",
-        "out_of_bounds": "The last program's elements reach past the end: with i = program * BLOCK + arange and `size` elements "
-                         "in y, mask what belongs to y or dy with `i < size`, and a load of neighbouring pairs with "
-                         "`pair < 2 * size`.",
-        "exception": "If it expected fp32: tl.sigmoid and tl.exp take fp32 only, so convert with .to(tl.float32) right after "
-                     "the load.",
-        "compile": "If it expected fp32: tl.sigmoid and tl.exp take fp32 only, so convert with .to(tl.float32) right after "
-                   "the load.",
+        "out_of_bounds": "The last program's elements reach past the end: with i = program * BLOCK + arange and `size` "
+                         "elements in y, mask what belongs to y or dy with `i < size`, and a load of neighbouring "
+                         "pairs with `pair < 2 * size`.",
+        "exception": FP32_ALONE,
+        "compile": FP32_ALONE,
     },
     speed=Speed(points=1, share=0.7, bytes=8192 * 8192 * 6, shape="8192 x 8192 bf16",
-                make=lambda: {"gate_up": RandomTensor((8192, 2 * 8192), "bf16"), "_dtype": "bf16"}),
+                make=lambda: {"gate_up": RandomTensor((8192, 2 * 8192), "bf16")}),
 )
-
 
 # ---------------------------------------------------------------- 04.5 fuse or not
 
-H200 = {"bandwidth": 4.8e12, "vector": 66.9e12, "matrix": 989.4e12, "launch": 5e-6}
-WORTH = 0.05
+
+def seconds(gpu, kernels, more=0):
+    """Of kernels one after the other; the first writes so many bytes more."""
+    busy = 0
+    for place, kernel in enumerate(kernels):
+        memory = (kernel["bytes"] + more * (place == 0)) / gpu["bandwidth"]
+        compute = kernel["flops"] / (kernel["efficiency"] * gpu[kernel["unit"]])
+        busy += max(memory, compute)
+    return max(busy, len(kernels) * gpu["launch"])
 
 
-def _busy(kernel, gpu, longest=max):
-    return longest(kernel["bytes"] / gpu["bandwidth"], kernel["flops"] / (kernel["efficiency"] * gpu[kernel["unit"]]))
-
-
-def _time(kernels, gpu, host=True, longest=max):
-    """Seconds of a list of kernels, one after the other."""
-    return max(sum(_busy(kernel, gpu, longest) for kernel in kernels), len(kernels) * gpu["launch"] if host else 0)
-
-
-def _decided(before, after):
-    return [Expected("decision", "fuse" if before - after >= WORTH * before else "leave"),
-            Expected("saved", float(before - after))]
-
-
-def _with_saved(fused, needed):
-    """The fused kernels, the first of which also writes what the backward needs."""
-    return [{**fused[0], "bytes": fused[0]["bytes"] + needed}, *fused[1:]]
-
-
+@gives("decision", "saved", uses=(seconds, ))
 def decide(unfused, fused, needed_by_backward, gpu):
-    """('fuse' or 'leave', seconds saved)."""
-    return _decided(_time(unfused, gpu), _time(_with_saved(fused, needed_by_backward), gpu))
+    """Whether to fuse, and the seconds that it saves."""
+    before, after = seconds(gpu, unfused), seconds(gpu, fused, needed_by_backward)
+    saved = before - after
+    worth = saved >= 0.05 * before
+    return "fuse" if worth else "leave", saved
 
 
-def _kernel(nbytes, flops=0, unit="vector", efficiency=1.0):
+H200 = {"bandwidth": 4.8e12, "vector": 66.9e12, "matrix": 989.4e12, "launch": 5e-6}
+FULL = (10**8, 3 * 10**8)  # elements of a large tensor, from and to
+
+
+def kernel(nbytes, flops=0, unit="vector", efficiency=1.0):
     return {"bytes": int(nbytes), "flops": int(flops), "unit": unit, "efficiency": efficiency}
 
 
-def _case(unfused, fused, needed=0):
+def product(m, n, k, efficiency=0.7, more=0):
+    return kernel(2 * (m * k + k * n + m * n) + more, 2 * m * n * k, "matrix", efficiency)
+
+
+def lists(unfused, fused, needed=0):
     return {"unfused": unfused, "fused": fused, "needed_by_backward": int(needed), "gpu": H200}
 
 
-def _large_chain(rng):
-    """Six pointwise ops on a large tensor."""
-    full, n = 2 * between(rng, 10**8, 3 * 10**8), 6
-    return _case([_kernel(2 * full, full) for _ in range(n)], [_kernel(2 * full, n * full)])
-
-
-def _decode_chain(rng):
-    """The same on one token: launches decide."""
-    full, n = 2 * between(rng, 4_000, 8_000), between(rng, 4, 7)
-    return _case([_kernel(2 * full, full) for _ in range(n)], [_kernel(2 * full, n * full)])
-
-
-def _epilogue(rng):
-    """Bias + GELU into a product whose K is short."""
-    m, n, k = between(rng, 8_000, 16_000), between(rng, 8_000, 16_000), between(rng, 500, 1_000)
-    product, full = 2 * (m * k + k * n + m * n), 2 * m * n
-    return _case([_kernel(product, 2 * m * n * k, "matrix", 0.7), _kernel(2 * full, 8 * m * n)],
-                 [_kernel(product, 2 * m * n * k, "matrix", 0.65)])
-
-
-def _spilling(rng):
-    """An epilogue that spills and slows a long product down by more than the pass it saves."""
-    m, n, k = between(rng, 4_000, 8_000), between(rng, 4_000, 8_000), between(rng, 12_000, 16_000)
-    product, full = 2 * (m * k + k * n + m * n), 2 * m * n
-    return _case([_kernel(product, 2 * m * n * k, "matrix", 0.7), _kernel(2 * full, 8 * m * n)],
-                 [_kernel(product, 2 * m * n * k, "matrix", 0.6)])
-
-
-def _recomputed(rng):
-    """A norm drawn into the product behind it: every column block of programs does it again."""
-    m, n, k = between(rng, 8_000, 16_000), between(rng, 10_000, 14_000), between(rng, 4_000, 8_000)
-    x, product = 2 * m * k, 2 * (m * k + k * n + m * n)
-    blocks = n // 128
-    return _case([_kernel(2 * x, 4 * m * k), _kernel(product, 2 * m * n * k, "matrix", 0.7)],
-                 [_kernel(product + (blocks - 1) * x, 2 * m * n * k, "matrix", 0.7)])
-
-
-def _for_backward(rng):
-    """A chain of two ops whose intermediate the backward reads."""
-    full = 2 * between(rng, 10**8, 3 * 10**8)
-    return _case([_kernel(2 * full, full), _kernel(2 * full, full)], [_kernel(2 * full, 2 * full)], full)
-
-
-def _gain(share):
-    """Two pointwise ops of which fusing saves this share of the time."""
+def pointwise(size, most, kept=False):
+    """Pointwise ops, up to `most` (2, 6, or a few), whose intermediates the backward may need."""
     def make(rng):
-        full = 2 * between(rng, 10**8, 3 * 10**8)
-        return _case([_kernel(full, full), _kernel(full, full)], [_kernel(2 * full * (1 - share), 2 * full)])
+        full, n = 2 * between(rng, *size), between(rng, *most)
+        return lists([kernel(2 * full, full) for _ in range(n)], [kernel(2 * full, n * full)], kept * (n - 1) * full)
 
     return make
 
 
-def _hidden_write(rng):
-    """A product that computes for long enough to hide what it writes for the backward, and busy pointwise ops behind it."""
+def two_ops(first, second, fused):
+    """Two pointwise ops that move these multiples of a tensor, and the same in one kernel."""
+    def make(rng):
+        full = 2 * between(rng, *FULL)
+        return lists([kernel(first * full, full), kernel(second * full, full)], [kernel(fused * full, 2 * full)])
+
+    return make
+
+
+def epilogue(size, depth, efficiency):
+    """Bias + GELU into a product, which then computes at another efficiency."""
+    def make(rng):
+        m, n, k = between(rng, *size), between(rng, *size), between(rng, *depth)
+        return lists([product(m, n, k), kernel(4 * m * n, 8 * m * n)], [product(m, n, k, efficiency)])
+
+    return make
+
+
+def recomputed(rng):
+    """A norm drawn into the product behind it: every column block of programs does it again."""
+    m, n, k = between(rng, 8_000, 16_000), between(rng, 10_000, 14_000), between(rng, 4_000, 8_000)
+    return lists([kernel(4 * m * k, 4 * m * k), product(m, n, k)], [product(m, n, k, more=(n // 128 - 1) * 2 * m * k)])
+
+
+def hidden_write(rng):
+    """A product that computes for long enough to hide what it writes for the backward; busy pointwise ops behind it."""
     m, n, k = between(rng, 8_000, 12_000), between(rng, 8_000, 12_000), between(rng, 4_000, 6_000)
-    product, full = 2 * (m * k + k * n + m * n), 2 * m * n
-    return _case([_kernel(product, 2 * m * n * k, "matrix", 0.7), *[_kernel(2 * full, 20 * m * n) for _ in range(3)]],
-                 [_kernel(product, 2 * m * n * k, "matrix", 0.7), _kernel(2 * full, 60 * m * n)], full)
+    return lists([product(m, n, k), *(kernel(4 * m * n, 20 * m * n) for _ in range(3))],
+                 [product(m, n, k), kernel(4 * m * n, 60 * m * n)], 2 * m * n)
 
 
-def _short_and_long(rng):
-    """Kernels shorter than a launch beside one that is longer: the host is ahead, and a short one costs its own time."""
+def short_and_long(rng):
+    """Kernels shorter than a launch beside longer ones: the host is ahead, and a short one costs its own time."""
     full, small = 2 * between(rng, 10**8, 2 * 10**8), 2 * between(rng, 10**6, 2 * 10**6)
-    short = _kernel(2 * small, 4 * small)
-    return _case([_kernel(2 * full, full), short, _kernel(2 * full, full), short], [_kernel(2 * full, 2 * full), short],
-                 small)
+    short, long = (2 * small, 4 * small), (2 * full, full)
+    return lists([kernel(*one) for one in (long, short, long, short)],
+                 [kernel(2 * full, 2 * full), kernel(*short)], small)
 
 
-def _decode_for_backward(rng):
-    """One token, and an intermediate that the backward reads: launches hide both."""
-    full, n = 2 * between(rng, 4_000, 8_000), between(rng, 4, 7)
-    return _case([_kernel(2 * full, full) for _ in range(n)], [_kernel(2 * full, n * full)], (n - 1) * full)
+def another(saved, fault, hint):
+    """A slip of the number: with the word that is right, and with the word that this number leads to."""
+    return Slip(fault, hint, f'"leave", saved -> "leave", {saved}', f"worth = -> saved = {saved}\n    worth =")
 
 
-def _nothing_left(rng):
-    """Two ops of many inputs each, where the intermediate is little beside what has to be read anyway."""
-    full = 2 * between(rng, 10**8, 3 * 10**8)
-    return _case([_kernel(2.02 * full, full), _kernel(4.02 * full, full)], [_kernel(6 * full, 2 * full)])
-
-
-def _decision_as(*decisions):
-    return lambda **given: [_decided(*decision(**given)) for decision in decisions]
-
-
-def _turned(**given):
-    word, saved = decide(**given)
-    return [[Expected("decision", {"fuse": "leave", "leave": "fuse"}[word.values]), saved]]
-
-
-def _threshold(**given):
-    """Another share of the unfused time, or 5% of the fused."""
-    saved = decide(**given)[1]
-    before = _time(given["unfused"], given["gpu"])
-    return [[Expected("decision", "fuse" if saved.values >= worth else "leave"), saved]
-            for worth in (0.03 * before, 0.1 * before, WORTH * (before - saved.values))]
-
-
-def _written_by(place):
-    """What the backward needs, added to the last fused kernel, to every one, or behind the max of the first."""
-    def decision(unfused, fused, needed_by_backward, gpu):
-        if place == "behind":
-            busy = sum(_busy(kernel, gpu) for kernel in fused) + needed_by_backward / gpu["bandwidth"]
-            return _time(unfused, gpu), max(busy, len(fused) * gpu["launch"])
-        if place == "at the end":
-            return _time(unfused, gpu), _time(fused, gpu) + needed_by_backward / gpu["bandwidth"]
-        more = [{**kernel, "bytes": kernel["bytes"] + needed_by_backward * (place == "every" or kernel is fused[-1])}
-                for kernel in fused]
-        return _time(unfused, gpu), _time(more, gpu)
-
-    return decision
-
-
-def _other_value(change):
-    """The right word with another number, or the word that this number leads to."""
-    def guesses(**given):
-        word, saved = decide(**given)
-        before = _time(given["unfused"], given["gpu"])
-        other = float(change(saved.values, before))
-        return [[Expected("decision", said), Expected("saved", other)]
-                for said in (word.values, "fuse" if other >= WORTH * before else "leave")]
-
-    return guesses
-
-
-def _launch_each(unfused, fused, needed_by_backward, gpu):
-    return tuple(sum(max(gpu["launch"], _busy(kernel, gpu)) for kernel in kernels)
-                 for kernels in (unfused, _with_saved(fused, needed_by_backward)))
-
-
-def _by_bytes(unfused, fused, needed_by_backward, gpu):
-    return tuple(_time([{**kernel, "flops": 0} for kernel in kernels], gpu)
-                 for kernels in (unfused, _with_saved(fused, needed_by_backward)))
-
-
+FROM_FUSED = "seconds(gpu, fused, needed_by_backward)"
+LATE, LAUNCHES = 'needed_by_backward / gpu["bandwidth"]', 'max(busy, len(kernels) * gpu["launch"])'
 DECIDE = Task(
-    id="04.5", title="Fuse or not", points=4, functions=("decide", ), oracle=decide,
+    id="04.5", title="Fuse or not", points=4, functions={"decide": decide},
     cases=(
-        Case("six pointwise ops, a large tensor", _large_chain),
-        Case("pointwise ops, one token", _decode_chain),
-        Case("bias and GELU into a product with a short K", _epilogue),
-        Case("an epilogue that slows a product with a long K", _spilling),
-        Case("a norm drawn into the product behind it", _recomputed),
-        Case("an intermediate that the backward needs", _for_backward),
-        Case("an intermediate that is little beside the rest", _nothing_left),
-        Case("kernels shorter and longer than a launch", _short_and_long),
-        Case("a product that hides what it writes for the backward", _hidden_write),
-        Case("one token, and the backward needs the intermediates", _decode_for_backward),
-        *(Case(f"fusing saves {100 * share:g}%", _gain(share)) for share in (0.04, 0.049, 0.051, 0.06)),
+        Case("six pointwise ops, a large tensor", pointwise(FULL, (6, 6))),
+        Case("pointwise ops, one token", pointwise((4_000, 8_000), (4, 7))),
+        Case("a norm drawn into the product behind it", recomputed),
+        Case("bias and GELU into a product with a short K", epilogue((8_000, 16_000), (500, 1_000), 0.65)),
+        Case("an epilogue that slows a product with a long K", epilogue((4_000, 8_000), (12_000, 16_000), 0.6)),
+        Case("an intermediate that the backward needs", pointwise(FULL, (2, 2), kept=True)),
+        Case("an intermediate that is little beside the rest", two_ops(2.02, 4.02, 6)),
+        Case("kernels shorter and longer than a launch", short_and_long),
+        Case("a product that hides what it writes for the backward", hidden_write),
+        Case("one token, and the backward needs the intermediates", pointwise((4_000, 8_000), (4, 7), kept=True)),
+        *(Case(f"fusing saves {share}%", two_ops(1, 1, 2 - share / 50)) for share in (4, 4.9, 5.1, 6)),
     ),
-    suspects=(  # first those with the right time and another word, which every other guess would explain too
-        Suspect("any gain was taken for worth it, however small", lambda **given: [
-            [Expected("decision", "fuse" if decide(**given)[1].values > 0 else "leave"), decide(**given)[1]]],
-            "Less than 5% of the unfused time is not worth a kernel of one's own here."),
-        Suspect("the word follows another threshold, though the time saved is right", _threshold,
-                "The time saved is compared with 5% of the unfused time."),
-        Suspect("the decision is turned over, though the time saved is right", _turned,
-                "'fuse' where at least 5% of the unfused time is saved, 'leave' otherwise, also where fusing costs time."),
-        Suspect("what the backward needs was left out", _decision_as(
-            lambda unfused, fused, needed_by_backward, gpu: (_time(unfused, gpu), _time(fused, gpu))),
-            "The first fused kernel writes needed_by_backward too: add it to its bytes."),
-        Suspect("what the backward needs was added to the last fused kernel", _decision_as(_written_by("last")),
-                "The first fused kernel writes it."),
-        Suspect("what the backward needs was added to every fused kernel", _decision_as(_written_by("every")),
-                "The first fused kernel writes it, and no other."),
-        Suspect("the time of what the backward needs was added to a finished time", _decision_as(
-            _written_by("behind"), _written_by("at the end")),
-            "Add the bytes to the first kernel's, before the longer of memory and compute is taken: a kernel writes while it "
-            "computes."),
-        Suspect("each kernel was given at least the time of a launch", _decision_as(_launch_each),
-                "The host launches ahead: compare all launches of a list with the sum of its kernels, once, and not kernel by "
-                "kernel."),
-        Suspect("launches were left out", _decision_as(
-            lambda unfused, fused, needed_by_backward, gpu: (
-                _time(unfused, gpu, host=False), _time(_with_saved(fused, needed_by_backward), gpu, host=False))),
-            "The host needs gpu['launch'] per kernel: where that takes longer than all the kernels, it is the time."),
-        Suspect("launches were added to the kernels' time", _decision_as(
-            lambda unfused, fused, needed_by_backward, gpu: tuple(
-                _time(kernels, gpu, host=False) + len(kernels) * gpu["launch"]
-                for kernels in (unfused, _with_saved(fused, needed_by_backward)))),
-            "The host launches ahead while the GPU works: the longer of the two counts, not their sum."),
-        Suspect("only bytes were compared", _decision_as(_by_bytes),
-                "A matrix product takes the longer of bytes / bandwidth and FLOPs / (efficiency * peak)."),
-        Suspect("efficiency was left out", _decision_as(
-            lambda unfused, fused, needed_by_backward, gpu: tuple(
-                _time([{**k, "efficiency": 1.0} for k in kernels], gpu)
-                for kernels in (unfused, _with_saved(fused, needed_by_backward)))),
-            "A kernel computes at efficiency * gpu[unit], and a spilling epilogue lowers it."),
-        Suspect("bytes and FLOPs of a kernel were added as times", _decision_as(
-            lambda unfused, fused, needed_by_backward, gpu: tuple(
-                _time(kernels, gpu, longest=lambda memory, compute: memory + compute)
-                for kernels in (unfused, _with_saved(fused, needed_by_backward)))),
-            "A kernel loads while it computes: the longer of the two times counts."),
-        Suspect("microseconds came back", _other_value(lambda saved, before: saved * 1e6), "The time saved is in seconds."),
-        Suspect("the share of the time came back, not the time", _other_value(lambda saved, before: saved / before),
+    slips=(  # first those with the right time and another word, which every other guess would explain too
+        Slip("the word follows another threshold, though the time saved is right",
+             "The time saved is compared with 5% of the unfused time.",
+             "0.05 * before -> 0.03 * before", "0.05 * before -> 0.1 * before", "0.05 * before -> 0.05 * after"),
+        Slip("any gain was taken for worth it, however small",
+             "Less than 5% of the unfused time is not worth a kernel of one's own here.",
+             "saved >= 0.05 * before -> saved > 0"),
+        Slip("the decision is turned over, though the time saved is right",
+             "'fuse' where at least 5% of the unfused time is saved, 'leave' otherwise, also where fusing costs time.",
+             "if worth -> if not worth", answer='"fuse" if saved -> "leave" if not saved'),
+        Slip("what the backward needs was left out",
+             "The first fused kernel writes needed_by_backward too: add it to its bytes.",
+             f"{FROM_FUSED} -> seconds(gpu, fused)"),
+        Slip("what the backward needs was added to the last fused kernel", "The first fused kernel writes it.",
+             "place == 0 -> place == len(kernels) - 1"),
+        Slip("what the backward needs was added to every fused kernel",
+             "The first fused kernel writes it, and no other.", "more * (place == 0) -> more"),
+        Slip("the time of what the backward needs was added to a finished time",
+             "Add the bytes to the first kernel's, before the longer of memory and compute is taken: a kernel writes "
+             "while it computes.", (" + more * (place == 0) -> ", 'busy = 0 -> busy = more / gpu["bandwidth"]'),
+             f"{FROM_FUSED} -> seconds(gpu, fused) + {LATE}"),
+        Slip("each kernel was given at least the time of a launch",
+             "The host launches ahead: compare all launches of a list with the sum of its kernels, once, and not "
+             "kernel by kernel.", 'max(memory, compute) -> max(memory, compute, gpu["launch"])'),
+        Slip("launches were left out",
+             "The host needs gpu['launch'] per kernel: where that takes longer than all the kernels, it is the time.",
+             f"{LAUNCHES} -> busy"),
+        Slip("launches were added to the kernels' time",
+             "The host launches ahead while the GPU works: the longer of the two counts, not their sum.",
+             f'{LAUNCHES} -> busy + len(kernels) * gpu["launch"]'),
+        Slip("only bytes were compared",
+             "A matrix product takes the longer of bytes / bandwidth and FLOPs / (efficiency * peak).",
+             "max(memory, compute) -> memory"),
+        Slip("efficiency was left out",
+             "A kernel computes at efficiency * gpu[unit], and a spilling epilogue lowers it.",
+             'kernel["efficiency"] * gpu -> gpu'),
+        Slip("bytes and FLOPs of a kernel were added as times",
+             "A kernel loads while it computes: the longer of the two times counts.",
+             "max(memory, compute) -> memory + compute"),
+        another("saved * 1e6", "microseconds came back", "The time saved is in seconds."),
+        another("saved / before", "the share of the time came back, not the time",
                 "Return seconds; the share only decides the word."),
-        Suspect("the time saved has the wrong sign", _other_value(lambda saved, before: -saved),
+        another("-saved", "the time saved has the wrong sign",
                 "Unfused minus fused: positive where fusing saves time."),
-        Suspect("a loss came back as 0", _other_value(lambda saved, before: max(saved, 0.0)),
+        another("max(saved, 0.0)", "a loss came back as 0",
                 "Where fusing costs time, the time saved is negative: do not cut it off."),
-        Suspect("the time after fusion came back, not the time saved", lambda **given: [
-            [decide(**given)[0], Expected("saved", float(_time(_with_saved(
-                given["fused"], given["needed_by_backward"]), given["gpu"])))]],
-            "Return the unfused time minus the fused time; it is negative where fusing costs time."),
+        Slip("the time after fusion came back, not the time saved",
+             "Return the unfused time minus the fused time; it is negative where fusing costs time.",
+             'else "leave", saved -> else "leave", after'),
     ),
-    hints={"wrong": "Take the case apart: the time of each kernel alone, then of each list, then their difference. Which of "
-                    "the two can hide behind the other, and whose bytes grow by needed_by_backward?",
+    hints={"wrong": "Take the case apart: the time of each kernel alone, then of each list, then their difference. "
+                    "Which of the two can hide behind the other, and whose bytes grow by needed_by_backward?",
            "type": "Return ('fuse' or 'leave', seconds saved as a float)."},
     success="every decision, each with the time it saves or costs",
 )

@@ -380,6 +380,8 @@ def _shown(arguments, returned):
     if not isinstance(row, np.ndarray) or row.shape != (cols, ):
         got = f"shape {list(row.shape)}" if isinstance(row, np.ndarray) else type(row).__name__
         return f"the row has to be a tensor of shape [{cols}], got {got}"
+    if arguments["_dtypes"][1] != "fp32":
+        return f"the row has to be an fp32 tensor, got {arguments['_dtypes'][1]}"
     if not np.isfinite(row).all() or np.abs(row).max() > LARGEST:
         return f"every value of the row has to lie between -{LARGEST:g} and {LARGEST:g}"
     if not np.array_equal(rounded(row, "bf16"), row):

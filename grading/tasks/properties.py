@@ -19,7 +19,7 @@ ROWS = {
     "a wide row": (2, 4099, "bf16", 0),
     "more rows than a GPU has multiprocessors": (MANY, 48, "fp32", 0),
 }
-PADDED = "This x has padded rows: the next row starts x.stride(0) elements on, not cols. y has its own stride."
+PADDED = "This x has padded rows: the next row starts x.stride(0) elements on, not cols. What you allocate has rows of its own."
 
 
 def row_cases(make, function: str = "", leave_out: tuple = (), **dtypes: str) -> tuple:

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from grading import record
 from grading.arrays import rounded, tensor
-from grading.checks import Case, Expected, Task
+from grading.tasks import Case, Expected, Task
 from grading.diagnose import ADVICE, Finding, Got, _metered, _shape_of_failure, _stored, most_telling
 from grading.raised import meaning
 from grading_tools import answers, edited, verdict_of
@@ -53,7 +54,7 @@ def told(*changes):
     """The finding shown of a task in which each case's result is spoiled by one of `changes`."""
     found = [(i, reading(change, shape=(4, 1000))) for i, change in enumerate(changes)]
     cases = tuple(Case(str(i), dict) for i in range(len(changes)))
-    return most_telling(Task("00.1", "", 1, ("f", ), cases, oracle=lambda: []), found)
+    return most_telling(Task(id="00.1", title="", points=1, functions={"f": None}, cases=cases), found)
 
 
 def test_one_factor_everywhere_is_a_constant_and_a_factor_for_each_row_is_rounding():
@@ -99,18 +100,19 @@ def test_words_for_a_task_without_a_sum_name_none():
 # ---------------------------------------------------------------- what the meter saw
 
 
-def record(tensors, grid=(8, ), programs=8, constants=None):
-    launch = {"kernel": "k", "own": True, "grid": list(grid), "constants": constants or {"BLOCK": 64}}
-    return {"launches": [launch], "returned": [], "meter": {"tensors": tensors, "launches": 1, "programs": programs}}
+def metered(tensors, grid=(8, ), programs=8, widths=((64, ), )):
+    return record.Metered(tensors=tensors, kernels=[("k", list(grid))], programs=programs, shapes=[list(w) for w in widths])
 
 
 def stray(shape, index, program=(7, 0, 0), kind="read", count=1, hints=None):
-    access = {"kind": kind, "program": list(program), "index": index, "count": count,
-              "text": f"program {program} of k {kind}s x[{index}]"}
-    t = {"name": "x", "role": "x", "shape": list(shape), "out_of_bounds": [access], "unique_read": 0}
+    access = record.Stray(kind=kind, program=list(program), index=index, count=count,
+                          text=f"program {program} of k {kind}s x[{index}]")
+    t = record.Counts(name="x", role="x", shape=list(shape), read=0, written=0, unique_read=0, unique_written=0, sectors=0,
+                      unwritten=0, first_unwritten=[], stored_by=[], strays=[access])
     x = tensor(np.zeros(shape if len(shape) > 1 else (*shape, 50)), "fp32")
-    task = Task("00.1", "", 1, ("f", ), (), oracle=lambda x: [], kernel=True, hints=hints or {})
-    return next(f for f in _metered(task, {"x": x}, record([t])) if f.kind == "out_of_bounds")
+    task = Task(id="00.1", title="", points=1, functions={"f": None}, cases=(Case("a", dict), ), kernel=True, hints=hints or {})
+    replayed = record.Replayed(returned=[], metered=metered([t]))
+    return next(f for f in _metered(task, {"x": x}, replayed) if f.kind == "out_of_bounds")
 
 
 def test_an_access_far_outside_is_the_index_and_one_near_the_end_may_be_the_mask():
@@ -127,7 +129,7 @@ def test_a_tile_stored_where_one_number_belongs():
 
 def test_an_empty_grid_is_told():
     e = Expected("y", np.ones(3), "fp32")
-    [found] = _stored([e], record([], grid=(0, ), programs=0))
+    [found] = _stored([e], metered([], grid=(0, ), programs=0))
     assert found.kind == "unwritten" and "the grid is (0,)" in found.text and "Pass it" not in found.advice
     found = verdict_of("02.2", edited(ADD, ("triton.cdiv(x.numel(), BLOCK)", "x.numel() // BLOCK")))
     assert "no program ran" in found.hint
@@ -135,7 +137,7 @@ def test_an_empty_grid_is_told():
 
 def test_an_earlier_function_is_told_first():
     cases = (Case("a", dict, "forward"), Case("b", dict, "backward"))
-    task = Task("00.1", "", 1, ("forward", "backward"), cases, oracle={})
+    task = Task(id="00.1", title="", points=1, functions={"forward": None, "backward": None}, cases=cases)
     assert most_telling(task, [(1, Finding("exception", "late")), (0, Finding("wrong", "early"))]).text == "early"
 
 
@@ -183,14 +185,14 @@ def test_right_cases_of_a_failed_task_are_counted_in_its_hint():
     found = verdict_of("02.2", edited(ADD, ("triton.cdiv(x.numel(), BLOCK)", "x.numel() // BLOCK")))
     assert "all have to be" in found.hint and found.proved == [] and "proved" not in str(found)
     none = verdict_of("02.2", ADD + "\n\ndef add_short(x, y):\n    return None\n")
-    assert none.hint.endswith("0 of 7 cases are right; all have to be.") and none.hint.count("all have to be") == 1
+    assert none.hint.endswith("0 of 10 cases are right; all have to be.") and none.hint.count("all have to be") == 1
 
 
 def test_a_task_of_several_functions_names_the_one_that_is_wrong():
     right = answers("02_execution_model")["02.1"]
     found = verdict_of("02.1", right + "\n\ndef programs_per_sm(registers, shared, warps):\n    return 33\n")
-    assert found.hint.startswith("In `programs_per_sm`: ") and found.place["right"]["programs"] < 33
-    assert found.place["yours"] == {"programs": 33} and found.place["call"].startswith("programs_per_sm(registers=")
+    assert found.hint.startswith("In `programs_per_sm`: ") and found.place.right["programs"] < 33
+    assert found.place.yours == {"programs": 33} and found.place.call.startswith("programs_per_sm(registers=")
 
 
 def test_the_index_is_not_guessed_at_where_the_task_names_the_cause():

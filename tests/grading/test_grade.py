@@ -1,5 +1,6 @@
 """`grade` from a file to a report: real notebooks under nbval, and everything that a submission can do wrong."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -9,12 +10,14 @@ import tempfile
 import time
 from pathlib import Path
 
+import msgspec
 import nbformat
 import pytest
 from grading_tools import answers, edited, handed_in, verdict_of
 from nbformat.v4 import new_code_cell, new_notebook
 
-from grading import cli, report, submission
+from grading import cli, report, submission, tasks as declared
+from grading.record import Submission
 from grading.release import ROOT
 
 SOLUTION, EXERCISE = ROOT / "solutions" / "05_rmsnorm.ipynb", ROOT / "exercises" / "05_rmsnorm.ipynb"
@@ -26,8 +29,10 @@ def graded(*paths, folder, options=()):
     return status, json.loads((folder / "results.json").read_text(encoding="utf-8"))
 
 
-def by_id(record):
-    return {task["id"]: task for task in record["tasks"]}
+def by_id(found):
+    """{task id: its verdict as results.json holds it} of one submission."""
+    found = msgspec.to_builtins(found) if isinstance(found, Submission) else found
+    return {task["id"]: task for task in found["tasks"]}
 
 
 def test_solution_and_exercise(tmp_path, capsys):
@@ -125,7 +130,8 @@ def test_the_kernel_gets_no_seed_no_grader_and_a_clean_environment(tmp_path, mon
     monkeypatch.setenv("SECRET_OF_THE_GRADER", "1")
     look = ("import os, sys, importlib.util\n"
             "assert 'SECRET_OF_THE_GRADER' not in os.environ\n"
-            "assert not importlib.util.find_spec('grading.judge') and not importlib.util.find_spec('grading.checks')\n"
+            "for name in ('judge', 'tasks', 'cases', 'diagnose', 'submission'):\n"
+            "    assert not importlib.util.find_spec(f'grading.{name}'), name\n"
             f"assert {str(ROOT)!r} not in sys.path\n"
             "assert os.environ['HOME'].startswith(os.getcwd())\n")
     path = handed_in("05_rmsnorm", {**dict.fromkeys(ANSWERS, "pass"), "05.1": look + ANSWERS["05.1"]}, tmp_path / "a.ipynb")
@@ -216,10 +222,49 @@ def test_a_broken_file_in_a_folder_costs_the_others_nothing(tmp_path, capsys):
 
 
 def test_a_fault_of_the_grader_is_ungraded_and_no_zero(tmp_path, monkeypatch):
-    monkeypatch.setattr(submission, "_run", lambda *a: (submission.jail.Finished(3, "no kernel could start", 0.0), []))
-    record = submission.grade(SOLUTION, 5)
-    assert {task["status"] for task in record["tasks"]} == {"ungraded"}
-    assert "no kernel could start" in record["tasks"][0]["hint"]
+    monkeypatch.setattr(submission.Grading, "_run", lambda *a: (submission.jail.Finished(3, "no kernel could start", 0.0), []))
+    found = submission.grade(SOLUTION, 5)
+    assert {task.status for task in found.tasks} == {"ungraded"} and found.status == "ungraded"
+    assert "no kernel could start" in found.tasks[0].hint
+
+
+def broken_oracle(task):
+    """The task with an oracle that raises."""
+
+    def oracle(**arguments):
+        raise ZeroDivisionError("of the oracle's own")
+
+    oracle.results, oracle.in_place = next(iter(task.functions.values())).results, ()
+    return dataclasses.replace(task, functions=dict.fromkeys(task.functions, oracle), slips=())
+
+
+def broken_inputs(task, turns=1):
+    """The task with a case whose inputs cannot be made, from the so-many-th turn on."""
+    made, make = [], task.cases[0].make
+
+    def breaking(rng):
+        made.append(rng)
+        if len(made) >= turns:
+            raise ZeroDivisionError("of the case's own")
+        return make(rng)
+
+    return dataclasses.replace(task, cases=(dataclasses.replace(task.cases[0], make=breaking), *task.cases[1:]))
+
+
+@pytest.mark.parametrize("name, breaking", [
+    ("05.2", broken_oracle), ("05.3", broken_oracle), ("05.3", broken_inputs),
+    ("05.3", lambda task: broken_inputs(task, turns=3)),
+], ids=("an oracle", "a kernel's oracle", "inputs", "inputs of the replay"))
+def test_a_fault_of_one_tasks_checks_costs_no_other_a_point(name, breaking, monkeypatch):
+    known = tuple(breaking(task) if task.id == name else task for task in declared.tasks_of("05_rmsnorm"))
+    monkeypatch.setattr(submission, "tasks_of", lambda exercise: known)
+    found = submission.grade(SOLUTION, 60)
+    assert found.status == "ungraded"
+    for task in found.tasks:
+        if task.id == name:
+            assert (task.status, task.points) == ("ungraded", 0) and "ZeroDivisionError" in task.hint, task
+        else:
+            assert task.points + task.pending_points == task.max_points, task
 
 
 def test_a_full_disk_leaves_the_last_report(tmp_path, monkeypatch, capsys):
@@ -257,7 +302,51 @@ def test_a_task_solved_after_one_that_was_skipped_keeps_its_points(constants, tm
     source = answers("05_rmsnorm")["05.3"]
     if constants:
         source = constants + "\n\n" + source.replace("(1 + weight)", "(ONE + NONE + weight)")
-    record = submission.grade(handed_in("05_rmsnorm", {"05.3": source}, tmp_path / "a.ipynb", base="exercises"), 60)
-    tasks = {task["id"]: task for task in record["tasks"]}
-    assert tasks["05.3"]["points"] == 4, tasks["05.3"]
-    assert all(task["status"] == "not_attempted" for name, task in tasks.items() if name != "05.3")
+    found = by_id(submission.grade(handed_in("05_rmsnorm", {"05.3": source}, tmp_path / "a.ipynb", base="exercises"), 60))
+    assert found["05.3"]["points"] == 4, found["05.3"]
+    assert all(task["status"] == "not_attempted" for name, task in found.items() if name != "05.3")
+
+
+@pytest.mark.parametrize("before", ["raise ValueError('no')", "def eager_bytes(:", "1 / 0", "import nothing_of_this_name"])
+def test_a_task_solved_after_an_answer_that_raises_keeps_its_points(before, tmp_path):
+    changes = {"05.1": before, "05.2": f"{before}\n" + ANSWERS["05.2"], "05.3": ANSWERS["05.3"], "05.6": ANSWERS["05.6"]}
+    found = by_id(submission.grade(handed_in("05_rmsnorm", changes, tmp_path / "a.ipynb", base="exercises"), 60))
+    assert [task["points"] for task in found.values()] == [0, 0, 4, 0, 0, 3], found
+    assert [task["status"] for task in found.values()][:2] == ["failed", "failed"]
+
+
+MIXED = {
+    "right": {},
+    "wrong": {
+        "05.1": ANSWERS["05.1"] + "\n\nright = eager_bytes\n\n\ndef eager_bytes(*sizes):\n    return right(*sizes) + 1\n",
+        "05.2": edited(ANSWERS["05.2"], ("(1 + weight[", "(0 + weight[")),
+        "05.3": edited(ANSWERS["05.3"], (", mask=inside, other=0.0", ""), (", mask=inside", "")),
+        "05.4": edited(ANSWERS["05.4"], ("(1 + weight)", "weight")),
+        "05.5": edited(ANSWERS["05.5"], ("triton.next_power_of_2(cols)", "1024")),
+        "05.6": "def show_wrong(cols):\n    return 'tree', torch.ones(cols)",
+    },
+    "broken": {
+        "05.1": "def eager_bytes(rows, cols, itemsize):\n    return None\n\n\n"
+                "def two_pass_bytes(*a):\n    raise NotImplementedError()\n\n\nresident_bytes = eager_bytes",
+        "05.2": "def tile_loop(x, weight, eps, block):\n    return x.nothing",
+        "05.3": edited(ANSWERS["05.3"], ("tl.rsqrt(", "tl.nothing(")),
+        "05.4": edited(ANSWERS["05.4"], ("    rows, cols = x.shape", "    rows, cols = x.shape\n    x = x * 1.0")),
+        "05.5": edited(ANSWERS["05.5"], ("    return y", "    return x")),
+        "05.6": "def show_wrong(cols):\n    raise NotImplementedError()\n",
+    },
+}
+
+
+@pytest.mark.parametrize("changes", MIXED.values(), ids=MIXED)
+def test_check_and_grade_say_the_same(changes, tmp_path):
+    """With the same seed, word for word; but for the line of the cell, whose preamble is longer in the tests."""
+    import re
+
+    path = handed_in("05_rmsnorm", {**ANSWERS, **changes}, tmp_path / "a.ipynb")
+    found = by_id(submission.grade(path, 60, seed=7))
+    for task, source in {**ANSWERS, **changes}.items():
+        said = msgspec.to_builtins(verdict_of(task, source, 7))
+        for one in (said, found[task]):
+            one["hint"] = re.sub(r"line \d+ of", "line of", one["hint"])
+            one["likeness"] = one["like_solution"] = None
+        assert said == found[task]

@@ -1,17 +1,22 @@
 """The parts between a learner's arrays and a verdict: arrays, errors, tolerances, the shape of a failure."""
 
-import json
+import dataclasses
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 import torch
+from grading_tools import answers, edited, module_of, verdict_of
 
-from grading import cases, checks, judge
-from grading.arrays import Tensor, decode, encode, rounded, tensor
-from grading.checks import Expected
-from grading.diagnose import KINDS, ADVICE, Got, matches, row_errors, _shape_of_failure
+from grading import cases, judge, probe, record, replay, tasks
+from grading.arrays import decode, encode, rounded, tensor
+from grading.diagnose import ADVICE, KINDS, Got, _shape_of_failure, matches, row_errors
+from grading.record import PLAYED, RUN, Undecodable
+from grading.tasks import Expected, Given
 from kernels.tolerances import LIMITS, limit
+
+SOLUTION = answers("05_rmsnorm")
 
 
 def test_bf16_rounds_as_torch_does():
@@ -57,12 +62,12 @@ def test_rounding_once_is_within_the_limit(dtype, cols):
 
 
 def test_limits_stand_once():
-    text = "".join(path.read_text(encoding="utf-8") for path in Path(checks.__file__).parent.glob("*.py"))
+    text = "".join(path.read_text(encoding="utf-8") for path in Path(tasks.__file__).parent.glob("*.py"))
     assert LIMITS["fp32"] == 1e-6 and "tolerances" not in text
 
 
 def test_every_kind_of_finding_has_words():
-    spoken_by_themselves = {"stopped", "exception", "suspect", "verdict"}
+    spoken_by_themselves = {"stopped", "exception", "slip", "verdict"}
     assert set(ADVICE) | spoken_by_themselves == set(KINDS)
 
 
@@ -91,74 +96,342 @@ def test_the_shape_of_a_failure_picks_its_kind(change, kind):
 
 @pytest.fixture
 def done(tmp_path):
-    """A folder in which the right answer to 05.2 has been run."""
-    from grading import probe
-    from grading_tools import answers, module_of
+    """The inputs of 05.2, and a folder in which its right answer has been run."""
+    given = Given(tasks.task("05.2"), 1)
+    cases.prepare(given, tmp_path, RUN)
+    probe.run("05.2", vars(module_of(SOLUTION["05.2"])), tmp_path)
+    return given, tmp_path
 
-    task = checks.task("05.2")
-    cases.prepare(task, 1, tmp_path)
-    probe.run("05.2", vars(module_of(answers("05_rmsnorm")["05.2"])), tmp_path)
-    return task, tmp_path
+
+def judged(given, folder):
+    """The verdict as grading/submission.py forms it: what does not decode is the learner's fault."""
+    try:
+        return judge.judge(given, judge.left_by(given.task, folder))
+    except Undecodable as error:
+        return judge.unreadable(given.task, error)
 
 
 def results(folder):
     return folder / "results" / "05.2"
 
 
+def changed(change):
+    """A damage: run.msgpack as `change` makes it of what was written, a tree of plain values."""
+
+    def damage(home):
+        run = msgspec.msgpack.decode((home / "run.msgpack").read_bytes())
+        change(run)
+        (home / "run.msgpack").write_bytes(msgspec.msgpack.encode(run))
+
+    return damage
+
+
 def test_arrays_left_by_the_process_are_judged(done):
-    task, folder = done
-    assert judge.judge(task, 1, folder).status == "passed"
-    assert judge.judge(task, 2, folder).status == "failed"  # other inputs: the results are not those of this seed
+    given, folder = done
+    assert judged(given, folder).status == "passed"
+    assert judged(Given(given.task, 2), folder).status == "failed"  # other inputs: the results are not those of this seed
 
 
-@pytest.mark.parametrize("damage", [
-    lambda home: (home / "result.json").write_text("{"),
-    lambda home: (home / "result.json").write_text("[]"),
-    lambda home: (home / "result.json").write_text(json.dumps({"cases": [{"error": None}], "finished": True})),
-    lambda home: (home / "case0.returned0.npy").unlink(),
-    lambda home: (home / "case0.returned0.npy").write_bytes(b"garbage"),
-    lambda home: np.save(home / "case0.returned0.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True),
-    lambda home: np.save(home / "case0.returned0.npy", np.zeros(4 * 256)),
-    lambda home: np.save(home / "case0.returned0.npy", np.zeros(3, np.float32)),
-    lambda home: np.save(home / "case0.after.x.npy", np.zeros(3, np.float32)),
+def first(run):
+    return run["cases"][0]["returned"][0]
+
+
+@pytest.mark.parametrize("damage, kind", [
+    (lambda home: (home / "run.msgpack").write_bytes(b"{"), "stopped"),
+    (lambda home: (home / "run.msgpack").write_bytes(b""), "stopped"),
+    (lambda home: (home / "run.msgpack").write_bytes(msgspec.msgpack.encode([])), "stopped"),
+    (lambda home: (home / "run.msgpack").write_bytes(b"\x91" * 100_000), "stopped"),
+    (lambda home: (home / "run.msgpack").write_bytes(msgspec.msgpack.encode({"cases": [{}], "finished": True})), "stopped"),
+    (lambda home: (home / "run.msgpack").unlink() or (home / "run.msgpack").mkdir(), "stopped"),
+    (changed(lambda run: run.update(status="passed", points=3)), "stopped"),
+    (changed(lambda run: run.update(cases=None)), "stopped"),
+    (changed(lambda run: first(run).update(dtype="fp4")), "stopped"),
+    (changed(lambda run: first(run).update(shape=[-4, -256])), "stopped"),
+    (changed(lambda run: first(run).update(shape=[1 << 40, 1 << 40])), "stopped"),
+    (changed(lambda run: first(run).update(file="../../tasks/05.2/task.json")), "stopped"),
+    (changed(lambda run: run["cases"][0].update(after={"eps": "case0.after.x.bin"})), "stopped"),
+    (changed(lambda run: run["cases"][0].update(returned=None)), "count"),
+    (changed(lambda run: first(run).update(shape=[1024])), "shape"),
+    (changed(lambda run: first(run).update(strides=[1, 4])), "strides"),
+    (lambda home: (home / "case0.returned0.bin").unlink(), "stopped"),
+    (lambda home: (home / "case0.returned0.bin").write_bytes(b"garbage"), "stopped"),
+    (lambda home: (home / "case0.returned0.bin").write_bytes(bytes(4 * 4 * 256)), ""),
+    (lambda home: (home / "case0.after.x.bin").write_bytes(bytes(12)), "stopped"),
+    (lambda home: (home / "case0.after.x.bin").write_bytes(bytes(4 * 4 * 256)), "input_changed"),
 ])
-def test_damaged_results_fail_and_raise_nothing(done, damage):
-    task, folder = done
+def test_damaged_results_fail_and_raise_nothing(done, damage, kind):
+    given, folder = done
     damage(results(folder))
-    verdict = judge.judge(task, 1, folder)
+    verdict = judged(given, folder)
     assert verdict.status == "failed" and verdict.points == 0 and verdict.hint
+    assert verdict.kind == kind or not kind, verdict
 
 
 def test_fewer_cases_than_asked_for_do_not_pass(done):
-    task, folder = done
-    path = results(folder) / "result.json"
-    result = json.loads(path.read_text())
-    result["cases"] = result["cases"][:2]
-    path.write_text(json.dumps(result))
-    assert judge.judge(task, 1, folder).status == "failed"
+    given, folder = done
+    changed(lambda run: run.update(cases=run["cases"][:2]))(results(folder))
+    verdict = judged(given, folder)
+    assert (verdict.status, verdict.points) == ("failed", 0), verdict
 
 
-def test_inputs_depend_on_seed_task_and_case_only():
-    task = checks.task("05.3")
-    one, two, other = (task.arguments(1, seed)["x"] for seed in (1, 1, 2))
-    assert isinstance(one, Tensor) and np.array_equal(one.storage, two.storage)
+def test_a_run_that_left_no_record_stopped(done):
+    given, folder = done
+    (results(folder) / "run.msgpack").unlink()
+    verdict = judge.judge(given, judge.left_by(given.task, folder), "its cell took longer than 5 s")
+    assert (verdict.status, verdict.kind) == ("failed", "stopped") and "took longer than 5 s" in verdict.hint
+
+
+def test_inputs_depend_on_seed_task_case_and_turn_only():
+    task = tasks.task("05.3")
+    one, two, other = (Given(task, seed).arguments(1)["x"] for seed in (1, 1, 2))
+    assert isinstance(one, tasks.Tensor) and np.array_equal(one.storage, two.storage)
     assert not np.array_equal(one.storage, other.storage)
-    assert not np.array_equal(task.arguments(1, 1)["weight"].storage, checks.task("05.4").arguments(0, 1)["weight"].storage)
+    given = Given(task, 1)
+    assert not np.array_equal(given.arguments(1)["weight"].storage,
+                              Given(tasks.task("05.4"), 1).arguments(1)["weight"].storage)
+    turns = [given.arguments(1, turn)["x"] for turn in (*RUN, *PLAYED)]
+    assert len({t.storage.tobytes() for t in turns}) == 4 and len({(t.shape, t.stride, t.dtype) for t in turns}) == 1
+
+
+def test_a_replay_gets_other_numbers_but_for_plain_values_and_what_may_be_prepared():
+    given = Given(tasks.task("05.3"), 1)
+    for before, after in zip(RUN, PLAYED):
+        one, two = given.arguments(0, before), given.arguments(0, after)
+        assert one["weight"] is two["weight"] and one["eps"] == two["eps"]
+        assert not np.array_equal(one["x"].storage, two["x"].storage)
 
 
 def test_unknown_tasks_and_exercises_are_named():
     with pytest.raises(ValueError, match="05.99.*05.1"):
-        checks.task("05.99")
+        tasks.task("05.99")
     with pytest.raises(ValueError, match="05_rmsnorm"):
-        checks.tasks_of("77_nothing")
+        tasks.tasks_of("77_nothing")
 
 
 def test_without_triton_a_kernel_task_is_pending_not_failed(tmp_path):
-    task = checks.task("05.3")
-    error = {"type": "RuntimeError", "text": "no triton", "where": "", "not_implemented": False}
-    home = tmp_path / "results" / "05.3"
-    home.mkdir(parents=True)
-    result = {"environment": {"mode": "unavailable"}, "finished": True, "speed": None, "cases": [{"error": error}]}
-    (home / "result.json").write_text(json.dumps(result))
-    verdict = judge.judge(task, 1, tmp_path)
+    task = tasks.task("05.3")
+    nowhere = record.Environment(mode="unavailable", device="cpu", torch="2", triton="missing")
+    error = record.Error(type="RuntimeError", text="no triton")
+    run = record.Run(environment=nowhere, finished=True, cases=[record.Case(error=error)])
+    verdict = judge.judge(Given(task, 1), judge.Left(tmp_path, run))
     assert (verdict.status, verdict.points, verdict.pending_points) == ("pending", 0, 5) and "Triton" in str(verdict)
+
+
+# ---------------------------------------------------------------- what the kernels leave behind
+
+
+@pytest.fixture
+def played(tmp_path):
+    """played(task id, source, claim) -> verdict, after `claim` has changed the trace that the learner's process left."""
+
+    def verdict(task_id, source, claim=lambda trace: None):
+        task = tasks.task(task_id)
+        given, run, play = Given(task, 1), tmp_path / "run", tmp_path / "play"
+        cases.prepare(given, run, RUN)
+        probe.run(task_id, vars(module_of(source)), run)
+        left = judge.left_by(task, run)
+        claim(left.trace)
+        cases.prepare(given, play, PLAYED)
+        home = play / "claims" / task_id
+        home.mkdir(parents=True)
+        record.write(home / "trace.msgpack", left.trace)
+        for file in left.home.glob("*.bin"):
+            (home / file.name).write_bytes(file.read_bytes())
+        replay.play(task_id, play)
+        judge.add_play(task, left, play)
+        return judge.judge(given, left)
+
+    return verdict
+
+
+ROWS = "02.4"
+RIGHT = answers("02_execution_model")[ROWS]
+
+
+def no_calls(trace):
+    for case in [*trace.calls][1:]:
+        del trace.calls[case]
+
+
+def from_the_inputs(trace):
+    """Every result is claimed to be a view of the input."""
+    for calls in trace.calls.values():
+        for call in calls:
+            call.returned = [launch_argument(call, "x") for _ in call.returned]
+
+
+def launch_argument(call, name):
+    return next(value for key, value in call.launches[0].args.items() if key.startswith(name))
+
+
+def far_away(trace):
+    for calls in trace.calls.values():
+        for call in calls:
+            call.returned[0].storage = 99
+
+
+def huge(trace):
+    for calls in trace.calls.values():
+        for call in calls:
+            call.returned[0].storage, call.returned[0].shape = 99, [1 << 40]
+
+
+def no_program(trace):
+    for calls in trace.calls.values():
+        for call in calls:
+            call.launches[0].grid = [0]
+
+
+def no_kernel(trace):
+    trace.functions[0].source = "def nothing(x):\n    pass\n"
+
+
+def many(trace):
+    trace.calls["0"] = trace.calls["0"] * 3
+
+
+CLAIMS = {
+    "calls of the first case alone": no_calls, "no calls at all": lambda trace: trace.calls.clear(),
+    "views of the input as results": from_the_inputs, "storages that no kernel got": far_away,
+    "results of terabytes": huge, "a grid of no program": no_program, "another kernel's source": no_kernel,
+    "three calls of a case": many, "no functions": lambda trace: trace.functions.clear(),
+}
+
+
+def test_a_claim_that_is_left_as_it_is_earns_its_points(played):
+    assert played(ROWS, RIGHT).status in ("passed", "pending")
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_that_is_not_what_was_launched_earns_nothing(played, claim):
+    verdict = played(ROWS, RIGHT, claim)
+    assert (verdict.status, verdict.points, verdict.pending_points) == ("failed", 0, 0), verdict
+
+
+def test_what_the_replay_left_is_held_to_its_form_too(tmp_path):
+    task = tasks.task(ROWS)
+    run = record.Run(environment=probe.environment(), finished=True, cases=[record.Case()] * len(task.cases))
+    launch = record.Launch(kernel=0, grid=[1], args={})
+    left = judge.Left(tmp_path, run, record.Trace(calls={"0": [record.Call(launches=[launch])]}))
+    home = tmp_path / "play" / "results" / ROWS
+    home.mkdir(parents=True)
+    (home / "played.msgpack").write_bytes(b"garbage")
+    judge.add_play(task, left, tmp_path / "play")
+    verdict = judge.judge(Given(task, 1), left)
+    assert (verdict.status, verdict.kind, verdict.points) == ("failed", "stopped", 0) and "played.msgpack" in verdict.hint
+
+
+# ---------------------------------------------------------------- what the new core finds
+
+
+TWICE = "\n\nonce, kept = {name}, {{}}\n\n\ndef {name}(*given):\n"
+
+
+def after(task, name, body):
+    """The right answer to a task under another name, and a function of its name around it."""
+    return SOLUTION[task] + TWICE.format(name=name) + body
+
+
+@pytest.mark.parametrize("task, name, body", [
+    ("05.3", "gemma_norm", "    if given[0].shape not in kept:\n        kept[given[0].shape] = once(*given)\n"
+     "    return kept[given[0].shape]\n"),
+    ("05.3", "gemma_norm", "    key = given[0].shape\n    if key not in kept:\n        kept[key] = torch.empty(key)\n"
+     "    y, scale = once(*given)\n    return kept[key].copy_(y), scale\n"),
+    ("05.2", "tile_loop", "    y, scale = once(*given)\n    held = kept.setdefault(y.shape, y)\n"
+     "    for at in range(0, y.shape[1], given[3]):\n"
+     "        held[:, at:at + given[3]] = y[:, at:at + given[3]]\n    return held, scale\n"),
+    ("05.2", "tile_loop", "    return kept.setdefault(given[0].shape, once(*given))\n"),
+], ids=("a kernel's first result again", "a result in a tensor that is kept", "PyTorch's result in a tensor that is kept",
+        "PyTorch's first result again"))
+def test_each_case_is_called_twice_and_a_result_that_is_kept_is_found(task, name, body):
+    verdict = verdict_of(task, after(task, name, body))
+    assert (verdict.status, verdict.points) == ("failed", 0), verdict
+
+
+KEEPING = edited(SOLUTION["05.3"], ("def gemma_norm(", "KEPT = {}\n\n\ndef gemma_norm("), (
+    "    y = torch.empty(rows, cols, dtype=torch.float32, device=x.device)",
+    "    y = KEPT.setdefault((rows, cols), torch.empty(rows, cols, dtype=torch.float32, device=x.device))"))
+
+
+def test_a_kernels_result_in_a_tensor_that_is_kept_is_called_that():
+    verdict = verdict_of("05.3", KEEPING)
+    assert (verdict.status, verdict.kind) == ("failed", "kept") and "had returned before" in verdict.hint, verdict
+
+
+@pytest.mark.parametrize("body", [
+    "    y, scale = once(*given)\n    y.zero_()\n    return y, scale\n",
+    "    y, scale = once(*given)\n    scale.sqrt_()\n    return y, scale\n",
+    "    y, scale = once(*given)\n    y.numpy()[:] = 0\n    return y, scale\n",
+    "    x, *rest = given\n    found = once(x, *rest)\n    x.zero_()\n    return found\n",
+    "    x, *rest = given\n    x.zero_()\n    return once(x, *rest)\n",
+    "    x, *rest = given\n    x.view(torch.uint8).numpy()[:] = 0\n    return once(x, *rest)\n",
+    "    x, weight, eps = given\n    weight.zero_()\n    return once(x, weight, eps)\n",
+], ids=("the result zeroed after the launch", "a vector of the results changed after the launch",
+        "the result changed by NumPy after the launch", "the input zeroed after the launch", "the input zeroed before the launch",
+        "the input changed by NumPy", "the weight zeroed before the launch"))
+def test_what_the_function_changes_beside_its_kernels_is_found(body):
+    """The kernels are right; the function is not."""
+    verdict = verdict_of("05.3", after("05.3", "gemma_norm", body))
+    assert (verdict.status, verdict.points) == ("failed", 0), verdict
+
+
+SUMS = """
+@triton.jit
+def row_sum_max_kernel(x_ptr, sums_ptr, largest_ptr, rows, cols, row_stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    largest = tl.full([BLOCK], float("-inf"), dtype=tl.float32)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * row_stride + col, mask=col < cols, other=0.0).to(tl.float32)
+        total += x
+        largest = tl.maximum(largest, tl.where(col < cols, x, float("-inf")))
+    EXTRA
+    tl.store(sums_ptr + row, tl.sum(total))
+    tl.store(largest_ptr + row, tl.max(largest))
+
+
+def row_sum_max(x):
+    rows, cols = x.shape
+    sums = torch.zeros(rows, dtype=torch.float32, device=x.device)
+    largest = torch.empty(rows, dtype=torch.float32, device=x.device)
+    row_sum_max_kernel[(rows,)](x, sums, largest, rows, cols, x.stride(0), min(1024, triton.next_power_of_2(cols)))
+    return sums, largest
+"""
+
+
+@pytest.mark.parametrize("extra, kind", [
+    ("largest += 0.0", ""),
+    ("largest += 0.0 * tl.load(sums_ptr + (row + rows - 1) % rows)", "race"),
+    ("tl.store(sums_ptr + (row + rows - 1) % rows, tl.sum(total))", "race"),
+    ("largest += 0.0 * tl.load(x_ptr + 0 * tl.multiple_of(row + 1, 16))", "promise"),
+    ("n = 0\n    if BLOCK == 1:\n        for _ in range(rows):\n            n += 0.5", "compile"),
+], ids=("none", "a neighbour's result is read", "a neighbour's result is written", "a promise that is not kept",
+        "a specialisation that does not compile"))
+def test_what_only_a_compiled_kernel_would_show_is_found(extra, kind):
+    verdict = verdict_of(ROWS, SUMS.replace("EXTRA", extra))
+    assert (verdict.status in ("passed", "pending")) == (not kind), verdict
+    assert not kind or verdict.kind == kind, verdict
+
+
+def test_an_oracle_that_raises_is_no_verdict_and_no_fault_of_the_learner(done):
+    given, folder = done
+
+    def broken(**arguments):
+        raise ZeroDivisionError
+
+    broken.results, broken.in_place = given.task.functions["tile_loop"].results, ()
+    task = dataclasses.replace(given.task, functions={"tile_loop": broken}, slips=())
+    with pytest.raises(ZeroDivisionError):
+        judge.judge(Given(task, 1), judge.left_by(task, folder))
+
+
+def test_a_learners_process_is_told_nothing_of_what_the_replay_is_given(tmp_path):
+    """On a GPU, whoever knows which rows are judged need compute no others, and whoever knows the seed need compute none."""
+    given = Given(tasks.task("05.3"), 1)
+    for turns in (RUN, PLAYED):
+        cases.prepare(given, tmp_path / str(turns[0]), turns)
+    told, kept = (msgspec.json.decode((tmp_path / str(turns[0]) / "tasks" / "05.3" / "task.json").read_bytes())["speed"]
+                  for turns in (RUN, PLAYED))
+    assert kept["rows"] and told.get("rows") != kept["rows"], "the rows that are judged"
+    assert kept["seeds"][-1] not in told["seeds"], "the seed of the replay's inputs"
