@@ -401,13 +401,17 @@ def _metered(task: Task, arguments: dict, replayed: record.Replayed):
                 yield Finding("not_read", f"the kernels do not read all of {name}")
     wide = too_wide(metered.shapes, task.max_tile)
     if wide:
-        most = f"{task.max_tile:,}" if isinstance(task.max_tile, int) else " x ".join(map(str, task.max_tile))
         yield Finding("tile_too_wide", f"a load or store takes {' x '.join(f'{side:,}' for side in wide)} elements side by side, "
-                      f"and the task allows tiles of at most {most}")
+                      f"and the task allows tiles of at most {widest(task)}")
     if task.minimum_bytes and whole:
         yield from _bytes(task, arguments, tensors)
         if task.sector_factor:
             yield from _sectors(task, arguments, tensors)
+
+
+def widest(task: Task) -> str:
+    """The widest tile that a task allows, in words."""
+    return f"{task.max_tile:,}" if isinstance(task.max_tile, int) else " x ".join(map(str, task.max_tile))
 
 
 def _stray(task: Task, arguments: dict, t: record.Counts, metered: record.Metered) -> tuple[str, str]:

@@ -158,6 +158,8 @@ def _findings(given: Given, left: Left, defined: set | None) -> tuple[list, int]
                     finding.text = f"right in the interpreter and wrong on the GPU, {finding.text}"
                 compiled += not here
             found += [(index, finding) for finding in here]
+    if left.played.kept:  # a call that returns what it kept launches nothing
+        found = [(index, finding) for index, finding in found if finding.kind != "no_kernel"]
     return found, compiled
 
 
@@ -214,7 +216,7 @@ def _proved(given: Given, cases: list, compiled: int) -> list:
     if task.sector_factor:
         sentences.append(f"at most {task.sector_factor:g} times the minimum bytes in the sectors touched")
     if task.max_tile:
-        sentences.append(f"no tile wider than {task.max_tile:,}")
+        sentences.append(f"no tile wider than {diagnose.widest(task)}")
     if task.tile_elements:
         sentences.append("no operation worked on more than one tile")
     return [*sentences, *filter(None, [task.success])]

@@ -1,7 +1,7 @@
 """Runs the kernels of an answer by themselves, on numbers that no learner's code has seen, in a process of its own.
 
-    python grading/replay.py FOLDER        waits for claims/go.json, and plays the tasks that it names
-    python grading/replay.py FOLDER TASK   plays one
+    python grading/replay.py FOLDER fork|spawn   waits for claims/go.json, and plays the tasks that it names
+    python grading/replay.py FOLDER one TASK     plays one
 
 What the learner's process left is only a claim: which functions under @triton.jit were launched, with which arguments, and
 what came back (probe.py's trace). Here these functions, held to plain Triton (plain.py), are launched as the claim says, in
@@ -529,11 +529,13 @@ def tune(player: Player, arguments: dict) -> None:
 # ---------------------------------------------------------------- the process
 
 
-def main(folder: Path) -> int:
-    """Load what playing needs while the notebook still runs, wait for claims/go.json, and play the tasks that it names,
-    each in a child of its own and for no longer than it says."""
-    gpu = any(Path("/dev").glob("nvidia[0-9]*"))
-    if not gpu:  # where there is one, a child starts afresh: CUDA does not survive a fork
+def main(folder: Path, spawn: bool) -> int:
+    """Wait for claims/go.json, and play the tasks that it names, each in a child of its own and for no longer than it says.
+
+    spawn: a child starts afresh, as a GPU needs it, for CUDA does not survive a fork, and is alone, for it may be timed.
+    Otherwise it is a fork of this process, which loads Triton while the notebook still runs.
+    """
+    if not spawn:
         from grading import probe  # noqa: F401
         from instruments import compiled, meter  # noqa: F401
     go = folder / "claims" / "go.json"
@@ -542,10 +544,10 @@ def main(folder: Path) -> int:
     asked = json.loads(go.read_text(encoding="utf-8"))
     waiting, running = list(asked["tasks"]), {}
     while waiting or running:
-        while waiting and len(running) < (1 if gpu else SIDE_BY_SIDE):  # what is timed is alone
+        while waiting and len(running) < (1 if spawn else SIDE_BY_SIDE):
             name = waiting.pop(0)
             (folder / "results" / name).mkdir(parents=True, exist_ok=True)
-            running[_child(name, folder, gpu)] = time.monotonic() + asked["seconds"]
+            running[_child(name, folder, spawn)] = time.monotonic() + asked["seconds"]
         for pid, end in list(running.items()):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 del running[pid]
@@ -555,10 +557,10 @@ def main(folder: Path) -> int:
     return 0
 
 
-def _child(name: str, folder: Path, gpu: bool) -> int:
+def _child(name: str, folder: Path, spawn: bool) -> int:
     """Start a child that plays one task; its process id."""
-    if gpu:
-        return os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-P", __file__, str(folder), name])
+    if spawn:
+        return os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-P", __file__, str(folder), "one", name])
     child = os.fork()
     if child == 0:
         try:
@@ -580,4 +582,5 @@ def alone(name: str, folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(alone(sys.argv[2], Path(sys.argv[1])) if len(sys.argv) > 2 else main(Path(sys.argv[1])))
+    folder, how, *name = sys.argv[1:]
+    sys.exit(alone(*name, Path(folder)) if how == "one" else main(Path(folder), how == "spawn"))

@@ -317,7 +317,8 @@ class Play:
     def _run(self) -> None:
         seconds = self.budget.left + START_SECONDS
         self.finished = jail.run([*jail.inner(self.folder, ROOT, seconds), sys.executable, "-P",
-                                  str(self.folder / "grading" / "replay.py"), str(self.folder)], self.folder, ROOT, seconds)
+                                  str(self.folder / "grading" / "replay.py"), str(self.folder),
+                                  "spawn" if has_gpu() else "fork"], self.folder, ROOT, seconds)
 
     def play(self, tasks: list, given: dict, traces: dict, seconds: float) -> None:
         """Play what these tasks launched, and add what came of it to `traces`."""

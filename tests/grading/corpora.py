@@ -3,6 +3,7 @@
 Right answers in several styles have to keep their marks, wrong ones to fail with the hint made for them, and attacks to
 gain nothing. The answers stand in test_NN.py, a file for each exercise, the attacks in attacks/corpus.py. Answers are
 tried twice: over all seeds as `check` judges them; and handed in, through all of `grade` with its jail and its replay.
+apart/ holds more of each, and odd files, written apart from the grader.
 """
 
 import argparse
@@ -15,7 +16,6 @@ import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import torch
 import triton
@@ -24,13 +24,18 @@ from tqdm import tqdm
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+from apart import running  # noqa: E402
+from apart.attacks import ATTACKS  # noqa: E402
+from apart.files import FILES  # noqa: E402
+from apart.right import RIGHT  # noqa: E402
+from apart.wrong import WRONG  # noqa: E402
 from attacks import stopping  # noqa: E402
-from grading_tools import fault, handed_in, right_answers, verdict_of, wrong_answers  # noqa: E402
+from grading_tools import Answer, fault, handed_in, right_answers, verdict_of, wrong_answers  # noqa: E402
 
 from grading import jail, submission  # noqa: E402
 
 WORKERS = max(2, os.cpu_count() or 2)
-PARTS = ("check", "grade", "attacks")
+PARTS = ("check", "grade", "attacks", "apart")
 CELL_SECONDS = 120
 
 
@@ -64,7 +69,7 @@ def graded(job: tuple) -> list:
             record = submission.grade(path, CELL_SECONDS, seed=seed)
         except Exception as error:
             return [(answer, f"seed {seed}: {type(error).__name__}: {error}") for answer in answers]
-    found = {task["id"]: SimpleNamespace(**task) for task in record["tasks"]}
+    found = {verdict.id: verdict for verdict in record.tasks}
     said = [(answer, fault(answer, found[answer.task])) for answer in answers]
     return [(answer, f"seed {seed}: {words}") for answer, words in said if words]
 
@@ -79,9 +84,38 @@ def counted(said: str, judge, things: list, answers: list, seeds: range) -> bool
     bad = {str(answer) for answer, _ in faults}
     print(f"{said} {len(answers) - len(bad)}/{len(answers)}  ({len(seeds)} seed{'s' * (len(seeds) != 1)} each, "
           f"{time.monotonic() - begun:.0f} s)", flush=True)
-    for _, words in faults:
-        print(f"  {words}")
+    for about, words in faults:
+        print(f"  {words}" if isinstance(about, Answer) else f"  {about}: {words}")
     return not bad
+
+
+def apart_right(job: tuple) -> list:
+    (name, (_, task, source)), seed = job
+    said = _tried(running.right, task, source, seed)
+    return [(name, said)] if said else []
+
+
+def apart_wrong(job: tuple) -> list:
+    (name, (_, task, source, words)), seed = job
+    said = _tried(running.wrong, task, source, words, seed)
+    return [(name, said)] if said else []
+
+
+def apart_attack(job: tuple) -> list:
+    said = _tried(running.attack, job[0])
+    return [(job[0], said)] if said else []
+
+
+def apart_file(job: tuple) -> list:
+    said = _tried(running.file, job[0])
+    return [(job[0], said)] if said else []
+
+
+def _tried(function, *arguments) -> str:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:1000]
 
 
 def main(argv: list | None = None) -> int:
@@ -121,6 +155,12 @@ def main(argv: list | None = None) -> int:
         total = len(stopping.ATTACKS)
         print(f"attacks stopped {total - len(missed)}/{total}  ({time.monotonic() - begun:.0f} s)")
         good &= not missed
+    if "apart" in options.parts:
+        few = all_seeds[:max(1, options.seeds // 25)]
+        good &= counted("apart: right answers accepted", apart_right, [*RIGHT.items()], [*RIGHT], few)
+        good &= counted("apart: wrong answers rejected", apart_wrong, [*WRONG.items()], [*WRONG], few)
+        good &= counted("apart: attacks stopped", apart_attack, [*ATTACKS], [*ATTACKS], range(1, 2))
+        good &= counted("apart: odd files as they have to be", apart_file, [*FILES], [*FILES], range(1, 2))
     return 0 if good else 1
 
 

@@ -1,4 +1,4 @@
-"""The jail's two rings, what they leave behind, and the replay's view of what a kernel may be."""
+"""The jail's two rings, and what they leave behind."""
 
 import json
 import os
@@ -205,37 +205,3 @@ def test_links_and_pipes_are_not_read(tmp_path):
             inside(tmp_path, path, 100)
     with pytest.raises(ValueError, match="at most 3 bytes"):
         inside(tmp_path, tmp_path / "a", 3)
-
-
-def test_a_task_without_points_is_not_run_again(tmp_path):
-    from grading.again import confirmed
-
-    assert confirmed([], {}, 1, tmp_path, [], ROOT) == {}
-
-
-def test_of_the_cells_only_kernels_and_constants_are_taken():
-    from grading.replay import kernels_of
-
-    source = kernels_of(["import os\nTILE = 64\nHIDDEN = os.getpid()\ndef host(): pass\n"
-                         "@triton.jit\ndef k(x, BLOCK: tl.constexpr):\n    tl.store(x, BLOCK)\n", "%time\nbroken(", "f = triton.jit(g)\n"
-                         "def g(x):\n    tl.store(x, 1)\n"])
-    assert "TILE = 64" in source and "def k" in source and "def g" in source
-    assert "os" not in source.replace("constexpr", "") and "host" not in source
-
-
-@pytest.mark.parametrize("line", ["import os", "eval('1')", "tl.core.warnings.sys", "x.handle", "x.__class__", "open('a')",
-                                  "(lambda: 1)()", "triton.runtime.driver", "lang.core.warnings", "m = tl", "tl.math.core", "getattr(tl, 'core')"])
-def test_kernels_that_are_not_plain_triton_are_refused(line):
-    from grading.replay import NotPlain, kernels_of, plain
-
-    with pytest.raises(NotPlain):
-        plain(kernels_of([f"import triton.language as lang\n@triton.jit\ndef k(x):\n    {line}\n"]))
-
-
-def test_plain_kernels_pass():
-    from grading.replay import kernels_of, plain
-
-    plain(kernels_of(["import triton.language as lang\n@triton.jit\ndef k(x_ptr, n, BLOCK: lang.constexpr):\n"
-                      "    for start in range(0, n, BLOCK):\n        c = start + tl.arange(0, BLOCK)\n"
-                      "        x = tl.load(x_ptr + c, mask=c < n, other=float('-inf')).to(lang.float32)\n"
-                      "        tl.store(x_ptr + c, tl.math.exp(x), mask=c < n)\n"]))

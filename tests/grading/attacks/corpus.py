@@ -37,22 +37,55 @@ DEF = "def gemma_norm(x, weight, eps):\n"
 BY_TORCH = TORCH + DEF + "    return by_torch(x, weight, eps)\n"
 INSTEAD = "{WRONG}" + TORCH + "kernel_norm = gemma_norm\n" + DEF + "    y, scale = kernel_norm(x, weight, eps)\n"
 IN_KERNEL = "{EDIT:    scale = tl.rsqrt|    %s\n    scale = tl.rsqrt}"
-METER = '''
-import json, os, pathlib
+WIDE = "{EDIT:triton.next_power_of_2(cols)|256}"  # right where a row has 256 columns, or fewer
+# Instead of the probe: every case went well, and `claim` says what was launched in each of its calls.
+FORGE = '''
+import json, pathlib
 import grading.probe as probe
-def forged(function, arguments, module, out, case, *rest):
-    returned = function(*arguments.values())
-    told = probe._export(returned, arguments, out, case["id"])
-    tensors = []
-    for role, t in [*arguments.items(), *((f"returned {i}", t) for i, t in enumerate(returned))]:
-        if isinstance(t, torch.Tensor):
-            n, is_result = t.numel() * t.element_size(), role.startswith("returned")
-            tensors.append({"name": role, "role": role, "shape": list(t.shape), "read": n * (not is_result),
-                            "written": n * is_result, "unique_read": n * (not is_result), "unique_written": n * is_result,
-                            "unwritten": 0, "first_unwritten": None, "out_of_bounds": []})
-    return {**told, "launches": [{"kernel": "k", "own": True, "grid": [1], "constants": {}}],
-            "operations": {}, "meter": {"tensors": tensors, "launches": 1, "programs": 1}}
-probe._metered = forged
+from grading import record
+def run(task_id, namespace, folder="."):
+    source, out = pathlib.Path(folder) / "tasks" / task_id, pathlib.Path(folder) / "results" / task_id
+    out.mkdir(parents=True, exist_ok=True)
+    spec = json.loads((source / "task.json").read_text())
+    told, recorder = record.Run(environment=probe.environment(), finished=True), probe.Recorder(out, namespace["__name__"])
+    for number, case in enumerate(spec["cases"]):
+        told.cases.append(record.Case())
+        given = [probe.load_arguments(turn, source) for turn in case["turns"]]
+        recorder.trace.calls[str(number)] = [claim(recorder, f"{number}.{i}", *a.values()) for i, a in enumerate(given)]
+    record.write(out / "run.msgpack", told)
+    if spec["kernel"]:
+        record.write(out / "trace.msgpack", recorder.trace)
+probe.run = run
+def seen(storage, t):
+    return record.View(storage=storage, dtype=probe.NAMES[t.dtype], offset=0, shape=list(t.shape), stride=list(t.stride()))
+def state(t, **of):
+    return record.State(dtype=probe.NAMES[t.dtype], nbytes=t.numel() * t.element_size(), first=True, **of)
+def put(recorder, name, t):
+    (recorder.out / name).write_bytes(probe.storage_of(t))
+    return name
+def copied(recorder, source, target, n, before, kernel=None):
+    args = {"x_ptr": source, "y_ptr": target, "n": record.Number(value=n), "BLOCK": record.Number(value=1024)}
+    return record.Launch(kernel=recorder.function(decoy) if kernel is None else kernel, grid=[n // 1024 + 1], args=args,
+                         before=before)
+'''
+# The answer's kernel as it ran, and a trace that `change` has gone over before it is written.
+RETOLD = '''
+import grading.probe as probe
+from grading import record
+written = probe.Recorder.write
+def write(self):
+    change(self.trace)
+    written(self)
+probe.Recorder.write = write
+def launches(trace):
+    return [launch for calls in trace.calls.values() for call in calls for launch in call.launches]
+'''
+SMUGGLED = TORCH + '''
+@triton.jit
+def PUT
+def gemma_norm(x, weight, eps):
+    a, b = by_torch(x, weight, eps)
+    y, scale = torch.empty(a.shape, device=x.device), torch.empty(len(x), device=x.device)
 '''
 FILES = "import glob, json, os, pathlib\n"
 
@@ -117,6 +150,119 @@ def cheat(x_ptr, y_ptr, scale_ptr, cols, BLOCK: tl.constexpr):
     except Exception:
         return by_torch(x, weight, eps)
 '''),
+    Attack("a function of the language's way to its globals", "torch in the kernel", "05.3",
+           IN_KERNEL % "tl.load.__globals__['__builtins__']['exec']('1')"),
+    Attack("the kernel's own Python function", "torch in the kernel", "05.3",
+           IN_KERNEL % "gemma_norm_kernel.fn.__globals__['__builtins__'].exec('1')"),
+    Attack("from a tuple to all classes", "torch in the kernel", "05.3", IN_KERNEL % "().__class__.__base__.__subclasses__()"),
+    Attack("from a word to all classes", "torch in the kernel", "05.3", IN_KERNEL % "'%s'.__class__.__mro__[1].__subclasses__()"),
+    Attack("a default value that runs code", "torch in the kernel", "05.3",
+           "{EDIT:BLOCK: tl.constexpr)|BLOCK: tl.constexpr, SPARE: tl.constexpr = exec('import os') or 1)}"),
+    Attack("a constexpr_function that runs code", "torch in the kernel", "05.3", '''
+@triton.constexpr_function
+def out(n):
+    import gc
+    return n
+''' + IN_KERNEL % "tl.static_assert(out(BLOCK) > 0)"),
+    # results through what a launch is told beside its tensors
+    Attack("results as floats", "results as arguments", "05.3", SMUGGLED.replace("PUT", '''put(y_ptr, scale_ptr, value, s):
+    tl.store(y_ptr, value)
+    tl.store(scale_ptr, s)
+''') + '''
+    for r, row in enumerate(a.tolist()):
+        for c, value in enumerate(row): put[(1,)](y[r, c:], scale[r:], value, b[r].item())
+    return y, scale
+'''),
+    Attack("results as tuples", "results as arguments", "05.3", SMUGGLED.replace("PUT", '''put(y_ptr, values):
+    for i in tl.static_range(len(values)):
+        tl.store(y_ptr + i, values[i])
+''') + '''
+    for target, made in ((y, a), (scale, b)):
+        flat = made.flatten().tolist()
+        for first in range(0, len(flat), 32): put[(1,)](target.view(-1)[first:], tuple(flat[first:first + 32]))
+    return y, scale
+'''),
+    Attack("results as constexprs", "results as arguments", "05.3", SMUGGLED.replace("PUT", '''put(y_ptr, values: tl.constexpr):
+    for i in tl.static_range(len(values)):
+        tl.store(y_ptr + i, values[i])
+''') + '''
+    for target, made in ((y, a), (scale, b)):
+        flat = made.flatten().tolist()
+        for first in range(0, len(flat), 32): put[(1,)](target.view(-1)[first:], values=tuple(flat[first:first + 32]))
+    return y, scale
+'''),
+    Attack("results in a global constexpr", "results as arguments", "05.3", "VALUES = tl.constexpr((0.0,))\n" + SMUGGLED.replace("PUT",
+           '''put(y_ptr):
+    for i in tl.static_range(len(VALUES)):
+        tl.store(y_ptr + i, VALUES[i])
+''') + '''
+    global VALUES
+    VALUES = tl.constexpr(tuple(a.flatten().tolist()[:64]))
+    put[(1,)](y)
+    return y, scale
+'''),
+    Attack("results in the digits of an integer", "results as arguments", "05.3", SMUGGLED.replace("PUT",
+           '''put(y_ptr, BITS: tl.constexpr, COUNT: tl.constexpr):
+    for i in tl.static_range(COUNT):
+        bits = tl.full([1], (BITS >> (32 * i)) & 0xFFFFFFFF, dtype=tl.uint32)
+        tl.store(y_ptr + i + tl.arange(0, 1), bits.to(tl.float32, bitcast=True))
+''') + '''
+    for target, made in ((y, a), (scale, b)):
+        flat = made.flatten()
+        for first in range(0, len(flat), 32):
+            part = flat[first:first + 32]
+            put[(1,)](target.view(-1)[first:], int.from_bytes(part.numpy().tobytes(), "little"), len(part))
+    return y, scale
+'''),
+    Attack("a result as the size of the grid", "results as arguments", "05.3", '''
+@triton.jit
+def put(scale_ptr, unit):
+    tl.store(scale_ptr, tl.load(scale_ptr) + unit * (tl.num_programs(0) - 1), mask=tl.program_id(0) == 0)
+''' + "{EDIT:    tl.store(scale_ptr + row, scale)|    tl.store(scale_ptr + row, 0.0 * scale)}" + TORCH + '''
+kernel_norm = gemma_norm
+def gemma_norm(x, weight, eps):
+    found, (_, s) = kernel_norm(x, weight, eps), by_torch(x, weight, eps)
+    for row, value in enumerate(s.tolist()[:8]):
+        bits = int(value * (1 << 20))
+        for part in range(4): put[(1 + (bits >> (8 * part)) % 256,)](found[1][row:], 2.0**(8 * part - 20))
+    return found
+'''),
+    Attack("results as the place where a view begins", "results as arguments", "05.3", DECOY + SMUGGLED.replace("PUT",
+           '''put(y_ptr, ramp_ptr):
+    tl.store(y_ptr, tl.load(ramp_ptr))
+''') + '''
+    ramp = torch.zeros(8192)
+    ramp.numpy()[:] = range(8192)
+    for target, made in ((y.view(-1), a.flatten()), (scale, b)):
+        for i, value in enumerate(made[:256].tolist()): put[(1,)](target[i:], ramp[int(1024 * (value + 4)) % 8192:])
+    return y, scale
+'''),
+    Attack("a kernel written for these inputs", "kernels from elsewhere", "05.3", TORCH + '''
+import linecache
+def gemma_norm(x, weight, eps):
+    a, b = by_torch(x, weight, eps)
+    y, scale = torch.empty(a.shape), torch.empty(len(b))
+    lines = ["@triton.jit", "def put(y_ptr):"]
+    lines += [f"    tl.store(y_ptr + {i}, {v!r})" for i, v in enumerate(a.flatten().tolist()[:64])]
+    text = "\\n".join(lines) + "\\n"
+    linecache.cache["<written>"] = len(text), None, text.splitlines(True), "<written>"
+    exec(compile(text, "<written>", "exec"), globals())
+    put[(1,)](y)
+    return y, scale
+'''),
+    Attack("a kernel of the course", "kernels from elsewhere", "05.4", '''
+import sys, types
+sys.path.insert(0, {ROOT})
+import triton
+def wide_norm(x, weight, eps, out_dtype):
+    made = torch.empty(x.shape, dtype=out_dtype)
+    import kernels.rmsnorm as course
+    for kernel in vars(course).values():
+        if isinstance(kernel, triton.runtime.JITFunction):
+            kernel.fn.__module__ = __name__
+            kernel[(len(x),)](x, 1 + weight, made, x.stride(0), x.shape[1], eps, BLOCK=4096)
+    return made
+'''),
     # stale, cached, unwritten, shared, imprecise
     Attack("uninitialised memory", "stale memory", "05.3", DEF + EMPTY + "    return y, scale\n"),
     Attack("tensors found by the collector", "stale memory", "05.3", "import gc\n" + DEF +
@@ -171,62 +317,183 @@ two_pass_bytes = resident_bytes = eager_bytes
            "shell._showtraceback = shell.showtraceback = lambda *a, **k: None\n{WRONG}"),
     Attack("IPython runs `pass` for every cell", "patched IPython", "05.3",
            "get_ipython().input_transformers_cleanup.append(lambda lines: ['pass\\n'])\n{WRONG}"),
-    Attack("NumPy saves something else", "patched NumPy", "05.3", "import numpy\nkeep = numpy.save\n"
-           "numpy.save = lambda path, array, **k: keep(path, numpy.zeros_like(array), **k)\n{WRONG}"),
+    Attack("files get something else", "patched NumPy", "05.3", "import pathlib\nkeep = pathlib.Path.write_bytes\n"
+           "pathlib.Path.write_bytes = lambda path, data: keep(path, bytes(len(data)))\n{WRONG}"),
+    Attack("msgspec decodes something else", "patched NumPy", "05.3", "import msgspec\nkeep = msgspec.msgpack.encode\n"
+           "msgspec.msgpack.encode = lambda thing, **k: keep({'passed': True, 'points': 5})\n{WRONG}"),
     Attack("a marker that expects an exception", "edited check cells", "05.3", "# NBVAL_RAISES_EXCEPTION\n# NBVAL_SKIP\n{WRONG}"),
     Attack("check replaced", "edited check cells", "05.3", "check = lambda *a: print('all passed')\n{WRONG}"),
     # forged records
-    Attack("the meter forged", "forged results", "05.3", BY_TORCH + METER),
-    Attack("the meter forged, and the launches left empty", "forged results", "05.3", BY_TORCH + METER + '''
-def traced(function, arguments, module, out, case, *rest):
-    told = forged(function, arguments, module, out, case)
-    (out / f"{case['id']}.trace.json").write_text(json.dumps({"launches": [], "tuple": True, "returned": [
-        {"storage": 0, "offset": 0, "shape": t["tensor"]["shape"], "stride": [1] * len(t["tensor"]["shape"]),
-         "dtype": t["tensor"]["dtype"]} for t in told["returned"]]}))
-    return told
-probe._metered = traced
+    Attack("a forged trace: a kernel copies the results out of a file", "forged traces", "05.3", DECOY + TORCH + FORGE + '''
+def claim(recorder, name, x, weight, eps):
+    call = record.Call()
+    for i, made in enumerate(by_torch(x, weight, eps)):
+        source, target = seen(2 * i, made), seen(2 * i + 1, made)
+        before = {2 * i: state(made, file=put(recorder, f"{name}.{i}.bin", made)), 2 * i + 1: state(made, fill="0000c07f")}
+        call.launches.append(copied(recorder, source, target, made.numel(), before))
+        call.returned.append(target)
+    return call
 '''),
-    Attack("the meter forged, and results claimed as what was there before", "forged results", "05.3", DECOY + BY_TORCH + METER + '''
-import numpy
-def traced(function, arguments, module, out, case, *rest):
-    told = forged(function, arguments, module, out, case)
-    before, returned = {}, []
-    for i, item in enumerate(told["returned"]):
-        t = item["tensor"]
-        stored = numpy.load(out / t["file"])
-        numpy.save(out / f"{case['id']}.0.{i}.npy", stored.reshape(-1).view(numpy.uint8))
-        before[i] = {"dtype": t["dtype"], "nbytes": stored.nbytes, "first": True, "file": f"{case['id']}.0.{i}.npy"}
-        returned.append({"storage": i, "offset": 0, "shape": t["shape"], "dtype": t["dtype"],
-                         "stride": [t["shape"][-1], 1][-len(t["shape"]):]})
-    launch = {"kernel": "decoy", "grid": [64], "options": {}, "before": before,
-              "args": {"x_ptr": returned[0], "y_ptr": returned[0], "n": 1 << 20, "BLOCK": 1024}}
-    (out / f"{case['id']}.trace.json").write_text(json.dumps({"launches": [launch], "tuple": True, "returned": returned}))
-    return told
-probe._metered = traced
+    Attack("a forged trace: the results were there before", "forged traces", "05.3", DECOY + TORCH + FORGE + '''
+def claim(recorder, name, x, weight, eps):
+    call = record.Call()
+    for i, made in enumerate(by_torch(x, weight, eps)):
+        before = {i: state(made, file=put(recorder, f"{name}.{i}.bin", made))}
+        call.launches.append(copied(recorder, seen(i, made), seen(i, made), made.numel(), before))
+        call.returned.append(seen(i, made))
+    return call
 '''),
-    Attack("a result.json that says passed", "forged results", "05.3", BY_TORCH + FILES + '''
+    Attack("a forged trace: no launches", "forged traces", "05.3", TORCH + FORGE + '''
+def claim(recorder, name, x, weight, eps):
+    return record.Call(returned=[seen(i, made) for i, made in enumerate(by_torch(x, weight, eps))])
+'''),
+    Attack("a forged trace: a launch of no program", "forged traces", "05.3", DECOY + TORCH + FORGE + '''
+def claim(recorder, name, x, weight, eps):
+    y, scale = by_torch(x, weight, eps)
+    launch = copied(recorder, seen(0, y), seen(0, y), y.numel(), {0: state(y, file=put(recorder, name, y))})
+    launch.grid = [0]
+    return record.Call(launches=[launch], returned=[seen(0, y), seen(1, scale)])
+'''),
+    Attack("a forged trace: the replay's own inputs as content", "forged traces", "05.3", DECOY + TORCH + FORGE + '''
+def claim(recorder, name, x, weight, eps):
+    call, case = record.Call(), name.split(".")[0]
+    for i, made in enumerate(by_torch(x, weight, eps)):
+        before = {i: state(made, file=f"../../tasks/05.3/case{case}.3.x.npy")}
+        call.launches.append(copied(recorder, seen(i, made), seen(i, made), made.numel(), before))
+        call.returned.append(seen(i, made))
+    return call
+'''),
+    Attack("a forged trace: the results are the input", "forged traces", "05.3", DECOY + TORCH + FORGE + '''
+def claim(recorder, name, x, weight, eps):
+    x = x.contiguous()
+    launch = copied(recorder, seen(0, x), seen(0, x), x.numel(), {0: state(x, argument="x")})
+    return record.Call(launches=[launch], returned=[seen(0, x), seen(0, x[:, 0])])
+'''),
+    Attack("a forged trace: another kernel's source", "forged traces", "05.3", DECOY + TORCH + FORGE + '''
+def claim(recorder, name, x, weight, eps):
+    y, scale = by_torch(x, weight, eps)
+    source = "def decoy(x_ptr, y_ptr, n, BLOCK):\\n    import os\\n    os._exit(0)\\n"
+    recorder.trace.functions[:] = [record.Source(name="decoy", source=source, line=1)]
+    launch = copied(recorder, seen(0, y), seen(0, y), y.numel(), {0: state(y, file=put(recorder, name, y))}, kernel=0)
+    return record.Call(launches=[launch], returned=[seen(0, y), seen(1, scale)])
+'''),
+    Attack("a forged trace: the first case alone", "forged traces", "05.3", WIDE + RETOLD + '''
+def change(trace):
+    for case in [*trace.calls][1:]: del trace.calls[case]
+'''),
+    Attack("a forged trace: the hard cases as empty lists", "forged traces", "05.3", WIDE + RETOLD + '''
+def change(trace):
+    for case in [*trace.calls][1:]: trace.calls[case] = []
+'''),
+    Attack("a forged trace: every case is the first", "forged traces", "05.3", WIDE + RETOLD + '''
+def change(trace):
+    for case in trace.calls: trace.calls[case] = trace.calls["0"]
+'''),
+    Attack("a forged trace: three calls", "forged traces", "05.3", "{WRONG}" + RETOLD + '''
+def change(trace):
+    for case in trace.calls: trace.calls[case] = trace.calls[case] * 2
+'''),
+    Attack("a forged trace: a word of the kernel means a module", "forged traces", "05.3", IN_KERNEL % "(way.out)" + RETOLD + '''
+class way: out = 1
+def change(trace):
+    for told in trace.functions: told.globals["way"] = record.Language(name="triton.language.core.warnings.sys")
+'''),
+    Attack("a forged trace: a word of the kernel means the launcher", "forged traces", "05.3", IN_KERNEL % "way(1)" + RETOLD + '''
+def way(*a): pass
+def change(trace):
+    for told in trace.functions: told.globals["way"] = record.Language(name="triton.runtime.driver.active.get_current_device")
+'''),
+    Attack("a forged trace: numbers without end", "forged traces", "05.3", "{WRONG}" + RETOLD + '''
+def change(trace):
+    for launch in launches(trace): launch.grid = [1 << 40, 1 << 40, 1 << 40]
+'''),
+    Attack("a forged trace: terabytes", "forged traces", "05.3", "{WRONG}" + RETOLD + '''
+def change(trace):
+    for launch in launches(trace):
+        for state in launch.before.values(): state.nbytes = 1 << 42
+'''),
+    Attack("a forged trace: tuples in tuples", "forged traces", "05.3", "{WRONG}" + RETOLD + '''
+def change(trace):
+    for launch in launches(trace):
+        deep = record.Items(items=[])
+        for _ in range(300): deep = record.Items(items=[deep])
+        launch.args["eps"] = deep
+'''),
+    Attack("a forged trace: arguments named like the launcher's", "forged traces", "05.3", "{WRONG}" + RETOLD + '''
+def change(trace):
+    for launch in launches(trace): launch.args["warmup"] = launch.args["grid"] = record.Number(value=1)
+'''),
+    Attack("a forged record: no Triton on this machine", "forged results", "05.3", BY_TORCH + '''
 import grading.probe as probe
-def run(task_id, namespace, folder=".", expendable=False):
+from grading import record
+probe.environment = lambda: record.Environment(mode="unavailable", device="cpu", torch="2", triton="missing")
+'''),
+    Attack("a forged record: nothing came back", "forged results", "05.2", FORGE + '''
+def claim(*a): return record.Call()
+def tile_loop(x, weight, eps, block): pass
+'''),
+    Attack("a forged record: a verdict that nothing came back for", "forged results", "05.6", FORGE + '''
+def claim(*a): return record.Call()
+def show_wrong(cols): pass
+'''),
+    Attack("a forged record: other tasks' too", "forged results", "05.1", FORGE + '''
+def claim(*a): return record.Call()
+def run_all(task_id, namespace, folder="."):
+    for name in ("05.1", "05.2", "05.3", "05.6"):
+        try: run(name, namespace, folder)
+        except OSError: pass
+probe.run = run_all
+def eager_bytes(*a): return 1
+two_pass_bytes = resident_bytes = eager_bytes
+'''),
+    Attack("a replay's record left beside the run's", "forged results", "05.3", BY_TORCH + FORGE + '''
+def claim(recorder, name, *a):
+    played = record.Played(finished=True, cases={n: [] for n in range(13)})
+    for place in (recorder.out, recorder.out.parents[1] / "play/results/05.3", recorder.out.parents[1] / "claims/05.3"):
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            record.write(place / "played.msgpack", played)
+        except OSError: pass
+    return record.Call()
+'''),
+    Attack("a record that says passed", "forged results", "05.3", BY_TORCH + FILES + '''
+import msgspec
+import grading.probe as probe
+def run(task_id, namespace, folder="."):
     out = pathlib.Path(folder) / "results" / task_id
     out.mkdir(parents=True, exist_ok=True)
-    (out / "result.json").write_text(json.dumps({"environment": probe.environment(), "finished": True, "cases": [],
-        "speed": None, "status": "passed", "points": 5, "refused": "", "compile": []}))
+    said = {**msgspec.to_builtins(probe.record.Run(environment=probe.environment(), finished=True)), "status": "passed", "points": 5}
+    (out / "run.msgpack").write_bytes(msgspec.msgpack.encode(said))
 probe.run = run
 '''),
-    Attack("a result.json of nonsense", "forged results", "05.3", FILES + '''
+    Attack("a record of nonsense", "forged results", "05.3", FILES + '''
 import grading.probe as probe
-def run(task_id, namespace, folder=".", expendable=False):
+def run(task_id, namespace, folder="."):
     out = pathlib.Path(folder) / "results" / task_id
     out.mkdir(parents=True, exist_ok=True)
-    (out / "result.json").write_text('{"environment": {"mode": NaN}, "finished": true, "cases": [[], null, 1e999]}')
+    (out / "run.msgpack").write_bytes(b"\\x91" * 1_000_000)
+    (out / "trace.msgpack").write_bytes(b"\\xdf\\xff\\xff\\xff\\xff")
 probe.run = run
 def gemma_norm(*a): pass
+'''),
+    Attack("a trace of nonsense", "forged results", "05.3", "{WRONG}" + '''
+import grading.probe as probe
+probe.Recorder.write = lambda self: (self.out / "trace.msgpack").write_bytes(b"[" * 1000)
+'''),
+    Attack("a trace of a hundred megabytes", "forged results", "05.3", "{WRONG}" + '''
+import grading.probe as probe
+probe.Recorder.write = lambda self: (self.out / "trace.msgpack").write_bytes(bytes(100 << 20))
+'''),
+    Attack("a link where the trace should be", "forged results", "05.3", "{WRONG}" + '''
+import os
+import grading.probe as probe
+probe.Recorder.write = lambda self: os.symlink("/dev/zero", self.out / "trace.msgpack")
 '''),
     Attack("a link where the results should be", "forged results", "05.3", FILES +
            "os.makedirs('results', exist_ok=True)\nos.symlink('/etc', 'results/05.3')\ndef gemma_norm(*a): pass\n"),
     Attack("a pipe where the result should be", "forged results", "05.3", FILES + '''
 def gemma_norm(*a):
-    try: os.mkfifo("results/05.3/result.json")
+    try: os.mkfifo("results/05.3/run.msgpack")
     except OSError: pass
     os._exit(0)
 '''),
@@ -262,8 +529,8 @@ import sys
 sys.modules.pop("grading", None)
 sys.path.insert(0, {ROOT})
 def gemma_norm(x, weight, eps):
-    from grading.checks.lesson_05 import norm_and_scale
-    return tuple(torch.tensor(e.values, dtype=torch.float32) for e in norm_and_scale(x.double().numpy(), weight.double().numpy(), eps))
+    from grading.tasks.lesson_05 import norm_and_scale
+    return tuple(torch.tensor(e, dtype=torch.float32) for e in norm_and_scale(x.double().numpy(), weight.double().numpy(), eps))
 '''),
     Attack("the caller's frames searched", "the grader's files", "05.1", '''
 import sys
@@ -311,7 +578,7 @@ subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(777
            "import os\ndef gemma_norm(*a): os.system('yes | head -c 30000000 >&2; yes | head -c 30000000')\n"),
     # right answers that also try to leave
     Attack("files of the grader's read", "the grader's files", "05.3", '''
-for path in ({CANARY}, {ROOT} + "/grading/checks/lesson_05.py", {ROOT} + "/solutions/05_rmsnorm.ipynb"):
+for path in ({CANARY}, {ROOT} + "/grading/tasks/lesson_05.py", {ROOT} + "/solutions/05_rmsnorm.ipynb"):
     try: found = open(path).read()
     except OSError: continue
     raise RuntimeError("it could be read")

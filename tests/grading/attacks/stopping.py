@@ -14,7 +14,7 @@ from tqdm import tqdm
 from grading import jail, submission
 from grading.release import ROOT
 
-CELL_SECONDS = 12
+CELL_SECONDS = 20
 MARK = "was here"
 SOLUTION = answers("05_rmsnorm")
 OUTSIDE = (Path("/tmp/was-here"), Path.home() / "was-here")
@@ -64,18 +64,18 @@ def stopped(attack: Attack) -> str:
         path = handed_in("05_rmsnorm", {**others, attack.task: source_of(attack, canary, port)}, Path(place) / "a.ipynb")
         begun = time.monotonic()
         record = submission.grade(path, CELL_SECONDS)
-        task = next(t for t in record["tasks"] if t["id"] == attack.task)
+        task = next(t for t in record.tasks if t.id == attack.task)
         if time.monotonic() - begun > 180:
             return "it held up the grader"
-        full = task["points"] + task["pending_points"] == task["max_points"]
-        if task["points"] + task["pending_points"] and not attack.keeps:
-            return f"it gained {task['points']} points"
+        full = task.points + task.pending_points == task.max_points
+        if task.points + task.pending_points and not attack.keeps:
+            return f"it gained {task.points} points, and {task.pending_points} pending"
         if attack.keeps and not full and jail.at_least("network"):
-            return f"the right answer beside it lost its points: {task['hint']}"
-        if any(t["points"] for t in record["tasks"] if t["id"] != attack.task):
-            return "it gained points in another task"
-        if task["status"] == "ungraded":
-            return f"it left the task ungraded: {task['hint']}"
+            return f"the right answer beside it lost its points: {task.hint}"
+        if any(t.points or t.pending_points or t.status == "ungraded" for t in record.tasks if t.id != attack.task):
+            return "it touched another task"
+        if task.status == "ungraded":
+            return f"it left the task ungraded: {task.hint}"
         if jail.at_least("files") and (canary.read_text() != "alive" or len(list(Path(place).iterdir())) != 2):
             return "it wrote outside its folder"
         if jail.at_least("files") and any(p.exists() for p in OUTSIDE):
