@@ -18,7 +18,7 @@ def prepare(given: Given, folder: Path, turns: tuple) -> None:
     cases = [{"function": task.function(index), "turns": [_arguments(given, index, turn, home) for turn in turns]}
              for index in range(len(task.cases))]
     spec = {"task": task.id, "kernel": task.kernel, "watch_operations": task.tile_elements is not None, "cases": cases,
-            "ieee": task.ieee, "max_tile": task.max_tile, "turns": list(turns), "speed": timed(task, given.seed)}
+            "ieee": task.ieee, "max_tile": task.max_tile, "turns": list(turns), "speed": timed(task, given.seed, turns)}
     (home / "task.json").write_text(json.dumps(spec), encoding="utf-8")
 
 
@@ -46,15 +46,14 @@ def _plain(name: str, value) -> dict:
     return {"name": name, "value": value}
 
 
-def timed(task: Task, seed: int) -> dict | None:
-    """How the timed call is made: the seeds of its inputs, in the learner's process and in the replay, and which rows of
-    its results are judged."""
+def timed(task: Task, seed: int, turns: tuple) -> dict | None:
+    """How the timed call is made. Which numbers it gets and which rows of its results are judged differ with the turns: a
+    learner's process is told other ones than its replay."""
     if task.speed is None:
         return None
     arguments = task.speed.make()
     rows = next(v.shape[0] for v in arguments.values() if isinstance(v, RandomTensor) and len(v.shape) > 1)
-    rng = np.random.default_rng([seed, *map(ord, task.id)])
-    return {"function": next(iter(task.functions)), "bytes": task.speed.bytes,
-            "seeds": [int(s) for s in rng.integers(1 << 31, size=2)],
+    rng = np.random.default_rng([seed, *map(ord, task.id), *turns])
+    return {"function": next(iter(task.functions)), "bytes": task.speed.bytes, "seed": int(rng.integers(1 << 31)),
             "rows": sorted(int(r) for r in rng.choice(rows, SPEED_ROWS, replace=False)),
             "arguments": [_plain(name, value) for name, value in arguments.items() if not name.startswith("_")]}

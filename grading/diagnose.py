@@ -180,6 +180,10 @@ def of_run(given: Given, index: int, case: record.Case) -> list:
     return _named(found, task.cases[index].name)
 
 
+#: Kinds of failure that concern a task as a whole, and no case of it
+WHOLE = ("no_kernel", "foreign_kernel", "refused", "stopped")
+
+
 def of_kernels(task: Task, trace: record.Trace | None, played: record.Played | None, playing: str, launched: bool,
                defined: set | None) -> list:
     """[(case index, Finding)] about a task's kernels as a whole: where they come from, and whether they ran by themselves."""
@@ -194,9 +198,9 @@ def of_kernels(task: Task, trace: record.Trace | None, played: record.Played | N
                             "Look for a loop without end, or for sizes that are far too large."))]
     if played.refused:
         return [(0, Finding("refused", played.refused))]
-    if played.kept:
-        index, text = played.kept
-        return [(index, *_named([Finding("kept", text)], task.cases[index].name if index < len(task.cases) else ""))]
+    if played.fault and 0 <= played.fault[0] < len(task.cases) and played.fault[1] in KINDS:
+        index, kind, text = played.fault
+        return [(index, *_named([Finding(kind, text)], task.cases[index].name))]
     return []
 
 

@@ -1,5 +1,6 @@
 """Forms the verdict on a task, once, from what the jail left behind; references never entered it."""
 
+import importlib.util
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ import numpy as np
 from grading import diagnose, record
 from grading.arrays import STORAGE, Tensor, decode
 from grading.diagnose import Finding, Got
-from grading.record import Undecodable, Verdict
+from grading.record import RUN, Undecodable, Verdict
 from grading.tasks import Given, RandomTensor, Task
 
 ALL = {2: "both", 3: "all three", 4: "all four"}
@@ -81,11 +82,13 @@ def judge(given: Given, left: Left, stopped: str = "", defined: set | None = Non
     notebook's answer cells, as diagnose.tree_of makes them, where that is known.
     """
     task, run = given.task, left.run
+    if stopped and run:  # the interrupt that ends a cell reaches the function that runs
+        run.cases = [case for case in run.cases if not case.error or case.error.type != "KeyboardInterrupt"]
     cases = run.cases if run else []
     stubs = set() if stopped else _stubs(task, cases)
     if stubs and stubs >= {task.function(index) for index in range(len(task.cases))}:
         return simple(task, "not_attempted")
-    if task.kernel and run and run.environment.mode == "unavailable":
+    if task.kernel and run and run.environment.mode == "unavailable" and not importlib.util.find_spec("triton"):
         verdict = simple(task, "pending")
         verdict.pending_points = task.max_points
         verdict.unproved = ["anything: kernels need Triton, which is not installed here (Linux, Colab, a container or WSL2 "
@@ -107,8 +110,9 @@ def judge(given: Given, left: Left, stopped: str = "", defined: set | None = Non
                                     "Look for a loop without end, or for a call that ends the process."),
                       _count(task, len(cases)))
     if found:
-        return failed(task, diagnose.most_telling(task, found),
-                      " ".join(filter(None, (unwritten, _count(task, len(cases) - len(wrong))))))
+        finding = diagnose.most_telling(task, found)
+        right = "" if finding.kind in diagnose.WHOLE else _count(task, len(cases) - len(wrong))
+        return failed(task, finding, " ".join(filter(None, (unwritten, right))))
     verdict = Verdict(id=task.id, title=task.title, status="passed", points=task.points, pending_points=0,
                       max_points=task.max_points, proved=_proved(given, cases, compiled))
     if task.speed:
@@ -137,8 +141,12 @@ def _findings(given: Given, left: Left, defined: set | None) -> tuple[list, int]
     cases = (left.run.cases if left.run else [])[:len(task.cases)]
     for index, case in enumerate(cases):
         here = diagnose.of_run(given, index, case)
-        if not task.kernel:
+        if task.kernel:
+            here += _untouched(given, index, left, case)
+        elif not case.error:
             here += _of_values(given, index, 0, left.home, case)
+            if case.second is not None and not here:
+                here += diagnose.of_values(given, index, 1, [_got(left.home, item) for item in case.second], {}, None)
         found += [(index, finding) for finding in here]
     if not task.kernel or not cases or all(case.error or case.stub for case in cases):
         return found, compiled
@@ -147,26 +155,40 @@ def _findings(given: Given, left: Left, defined: set | None) -> tuple[list, int]
     if left.played is None:
         return found, compiled
     for index, case in enumerate(cases):
+        if not case.error and (not left.played.cases.get(index) or len(left.trace.calls.get(str(index), [])) != len(RUN)):
+            raise Undecodable("the launches of a case are missing")
         for replayed in left.played.cases.get(index, []):
             arguments = given.arguments(index, replayed.turn)
             here = diagnose.of_replay(given, index, replayed, arguments)
-            here += _of_values(given, index, replayed.turn, left.play, replayed)
+            if not replayed.error:
+                here += _of_values(given, index, replayed.turn, left.play, replayed)
             if replayed.compiled and not here:
                 here = diagnose.of_replay(given, index, replayed.compiled, arguments)
-                here += _of_values(given, index, replayed.turn, left.play, replayed.compiled, replayed.metered)
+                if not replayed.compiled.error:
+                    here += _of_values(given, index, replayed.turn, left.play, replayed.compiled, replayed.metered)
                 for finding in here:
                     finding.text = f"right in the interpreter and wrong on the GPU, {finding.text}"
                 compiled += not here
             found += [(index, finding) for finding in here]
-    if left.played.kept:  # a call that returns what it kept launches nothing
+    if left.played.fault:  # a call that returns what it kept launches nothing
         found = [(index, finding) for index, finding in found if finding.kind != "no_kernel"]
     return found, compiled
+
+
+def _untouched(given: Given, index: int, left: Left, case: record.Case) -> list:
+    """Inputs that a kernel task's function changed by itself: where it only launches, every one is as it was."""
+    if case.error:
+        return []
+    arguments = given.arguments(index, RUN[0])
+    return [Finding("input_changed", f"something other than a kernel changed the input {name}", case=given.task.cases[index].name)
+            for name, left_of in _after(left.home, case.after, arguments).items()
+            if left_of.storage.tobytes() != arguments[name].storage.tobytes()]
 
 
 def _of_values(given: Given, index: int, turn: int, home: Path, told, metered=None) -> list:
     """What is wrong with the results of one call, and with what it left of its inputs."""
     if told.returned is None:
-        return []
+        raise Undecodable("a case came back without results")
     arguments = given.arguments(index, turn)
     return diagnose.of_values(given, index, turn, [_got(home, item) for item in told.returned],
                               _after(home, told.after, arguments), getattr(told, "metered", None) or metered)
@@ -179,7 +201,11 @@ def _got(home: Path, item) -> Got:
 
 
 def _after(home: Path, files: dict, arguments: dict) -> dict:
-    """{argument: the Tensor that a call left of it}."""
+    """{argument: the Tensor that a call left of it}, of every matrix among them at least."""
+    matrices = {name for name, value in arguments.items() if isinstance(value, Tensor) and len(value.shape) > 1
+                and not name.startswith("_")}
+    if not matrices <= set(files):
+        raise Undecodable("a call came back without its inputs")
     found = {}
     for name, file in files.items():
         before = arguments.get(name)

@@ -53,7 +53,7 @@ def run(task_id: str, namespace: dict, folder: Path | str = ".") -> None:
     if timed and recorder and on_gpu() and not any(told.error for told in found.cases):
         found.timed = record.Case()
         with _telling(found.timed):
-            arguments = random_arguments(timed, timed["seeds"][0])
+            arguments = random_arguments(timed)
             _, found.timed.operations = recorder.call("speed", namespace[timed["function"]], arguments)
             del arguments
         torch.cuda.empty_cache()
@@ -110,7 +110,7 @@ def _call_twice(function, arguments: list, watched: bool, told: record.Case, out
     if any(isinstance(value, torch.Tensor) for value in arguments[0].values()):
         kept = export(first, out, f"{name}.first")
         with poisoned():
-            function(*arguments[1].values())
+            told.second = export(function(*arguments[1].values()), out, f"{name}.second")
         told.returned = export(first, out, name)
         if [_content(out, item) for item in kept] != [_content(out, item) for item in told.returned]:
             told.held, told.returned = False, kept
@@ -175,9 +175,9 @@ def load_arguments(case: list, source: Path) -> dict:
     return arguments
 
 
-def random_arguments(spec: dict, seed: int) -> dict:
+def random_arguments(spec: dict) -> dict:
     """The inputs of a timed call."""
-    generator = torch.Generator(backend.device()).manual_seed(seed)
+    generator = torch.Generator(backend.device()).manual_seed(spec["seed"])
     arguments = {}
     for a in spec["arguments"]:
         if "random" in a:
@@ -278,11 +278,11 @@ class Recorder:
     def call(self, case: str, function, arguments: dict) -> tuple:
         """(what `function` returned, {torch operation: elements}); the call is added to the trace of the case."""
         call = _Call(self, f"{case}.{len(self.trace.calls.get(case, []))}", arguments)
-        with poisoned(), backend.recording(call.launch), Operations() as watch:
+        with poisoned(), Operations(lambda: len(call.launches)) as watch, backend.recording(call.launch):
             returned = function(*arguments.values())
-        items = list(returned) if isinstance(returned, (tuple, list)) else [returned]
-        told = record.Call(launches=call.launches, returned=[call.told(item) for item in items[:100]],
-                           storages=call.storages())
+        items = list(returned)[:100] if isinstance(returned, (tuple, list)) else [returned]
+        told = record.Call(launches=call.launches, returned=[call.told(item) for item in items], storages=call.storages(),
+                           touched=[i for i, item in enumerate(items) if call.touched(item, watch.written)])
         self.trace.calls.setdefault(case, []).append(told)
         return returned, watch.done
 
@@ -381,6 +381,15 @@ class _Call:
         """{number of a storage here: its number across calls}, of those that are no argument's."""
         return {number: self.recorder.storages[key][0] for key, number in self.numbers.items() if key not in self.arguments}
 
+    def touched(self, value, written: dict) -> bool:
+        """Whether something other than a kernel changed a returned tensor after the last launch."""
+        key = value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else None
+        if key not in self.numbers or key in self.arguments:
+            return False
+        by_torch = written.get(key, -1) == len(self.launches)
+        with torch.utils._python_dispatch._disable_current_modes():
+            return by_torch or self._content(value.untyped_storage(), value.dtype, self.numbers[key], False) is not None
+
     def told(self, value, before: dict | None = None):
         """A value as data."""
         if isinstance(value, torch.Tensor) and value.dtype in NAMES:
@@ -444,11 +453,14 @@ class _Call:
 
 class Operations(torch.utils._python_dispatch.TorchDispatchMode):
     """{torch operation: elements of its largest operand}; views do not count, and of an operation that a learner has
-    registered its inside does."""
+    registered its inside does.
 
-    def __init__(self, off: bool = False):
+    clock: tells the time, in launches. written: {address of a storage: when an operation last wrote to it}.
+    """
+
+    def __init__(self, clock=lambda: 0, off: bool = False):
         super().__init__()
-        self.done, self.off = {}, off
+        self.done, self.written, self.clock, self.off = {}, {}, clock, off
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name.split("::")
@@ -457,6 +469,10 @@ class Operations(torch.utils._python_dispatch.TorchDispatchMode):
             with self:
                 return own._init_fn(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
+        if func._schema.is_mutable:
+            for argument, value in zip(func._schema.arguments, args):
+                if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, torch.Tensor):
+                    self.written[value.untyped_storage().data_ptr()] = self.clock()
         if not self.off and not _is_view(func):
             flat = torch.utils._pytree.tree_leaves((args, kwargs, result))
             elements = max((t.numel() for t in flat if isinstance(t, torch.Tensor)), default=0)

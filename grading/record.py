@@ -67,7 +67,8 @@ class Case(Record):
     """One call as it went. returned: None where it raised. after: {argument: file with its storage as the call left it}.
 
     operations: {torch operation: elements of its largest operand}. changed: arguments that are no tensors and were changed.
-    stub: nothing is written yet. held: whether what the first call returned outlived a second one, with other numbers.
+    stub: nothing is written yet. held: whether what the first call returned outlived a second one, with other numbers, that
+    returned `second`.
     """
 
     error: Error | None = None
@@ -77,6 +78,7 @@ class Case(Record):
     operations: dict[str, int] = {}
     changed: list[str] = []
     held: bool = True
+    second: list[Array | Value | Other] | None = None
 
 
 class Run(Record):
@@ -174,11 +176,13 @@ class Launch(Record):
 
 
 class Call(Record):
-    """The launches of one call of a function, and what it returned. storages: {number: one that holds across calls}."""
+    """The launches of one call of a function, and what it returned. storages: {number: one that holds across calls}.
+    touched: places of returned tensors that something other than a kernel changed after the last launch."""
 
     launches: list[Launch] = []
     returned: list[Given] = []
     storages: dict[int, int] = {}
+    touched: list[int] = []
 
 
 class Source(Record):
@@ -281,12 +285,13 @@ class Speed(Record):
 
 class Played(Record):
     """What the replay of a task gave: of each case that launched something, the calls that had to be run. refused: why the
-    launches cannot be run by themselves. kept: the case in which the function kept something from call to call, and what.
+    launches cannot be run by themselves. fault: the case in which the function did around its launches what it must not, the
+    kind of failure, and words.
     """
 
     finished: bool = False
     refused: str = ""
-    kept: tuple[int, str] | None = None
+    fault: tuple[int, str, str] | None = None
     cases: dict[int, list[Replayed]] = {}
     speed: Speed | None = None
 

@@ -1,7 +1,7 @@
 """Runs the kernels of an answer by themselves, on numbers that no learner's code has seen, in a process of its own.
 
     python grading/replay.py FOLDER fork|spawn   waits for claims/go.json, and plays the tasks that it names
-    python grading/replay.py FOLDER one TASK     plays one
+    python grading/replay.py FOLDER one TASK SECONDS   plays one
 
 What the learner's process left is only a claim: which functions under @triton.jit were launched, with which arguments, and
 what came back (probe.py's trace). Here these functions, held to plain Triton (plain.py), are launched as the claim says, in
@@ -370,12 +370,12 @@ def play(task_id: str, folder: Path) -> None:
         returned: set = set()
         for number, case in enumerate(spec["cases"]):
             calls = trace.calls.get(str(number), [])
-            found.kept = found.kept or kept(number, calls, returned)
+            found.fault = found.fault or around(number, calls, returned)
             found.cases[number] = [
                 _case(f"case{number}.{which}", calls[which], case, spec, which, folder, out, kernels, compiling)
                 for which in to_play(calls)]
             record.write(out / "played.msgpack", found)
-        wrong = found.kept or any(c.error or c.compile for calls in found.cases.values() for c in calls)
+        wrong = found.fault or any(c.error or c.compile for calls in found.cases.values() for c in calls)
         if spec["speed"] and probe.on_gpu() and trace.calls.get("speed") and not wrong:
             found.speed = timed(spec["speed"], trace.calls["speed"][0], claims, kernels, out)
     except plain.NotPlain as error:
@@ -400,21 +400,27 @@ def _form(call: record.Call):
 
     def stripped(value):
         if isinstance(value, dict):
-            return {k: stripped(v) for k, v in value.items() if k not in ("file", "storages", "fill")}
+            return {k: stripped(v) for k, v in value.items() if k not in ("file", "storages", "fill", "touched")}
         return [stripped(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     return stripped(msgspec.to_builtins(call, str_keys=True))
 
 
-def kept(number: int, calls: list, returned: set) -> tuple | None:
-    """(case, words) where a function kept something from one call to the next that has no place there. returned: storages
-    that calls have returned so far; those of these calls are added."""
+def around(number: int, calls: list, returned: set) -> tuple | None:
+    """(case, kind of failure, words) where a function did around its launches what it must not: kept something from call to
+    call, or changed a result after the last launch.
+
+    returned: storages that calls have returned so far; those of these calls are added.
+    """
     for turn, call in enumerate(calls):
         if turn and calls[0].launches and not call.launches:
-            return number, "called again with other numbers, it launches nothing: it returns what it kept"
+            return number, "kept", "called again with other numbers, it launches nothing: it returns what it kept"
         if returned & set(call.storages.values()):
-            return number, ("called again with other numbers, it writes into a tensor that it had returned before, which its "
-                            "caller still holds")
+            return number, "kept", ("called again with other numbers, it writes into a tensor that it had returned before, "
+                                    "which its caller still holds")
+        if call.touched:
+            return number, "not_by_kernel", (f"returned {call.touched[0]} was changed by something other than a kernel after "
+                                             "the last launch")
         returned |= {call.storages[view.storage] for view in call.returned
                      if isinstance(view, record.View) and view.storage in call.storages}
     return None
@@ -482,12 +488,12 @@ def timed(spec: dict, call: record.Call, claims: Path, kernels: list, out: Path)
 
     told = record.Speed()
     with probe._telling(told):
-        arguments = probe.random_arguments(spec, spec["seeds"][1])
+        arguments = probe.random_arguments(spec)
         names = [a["name"] for a in spec["arguments"]]
         player = Player(call, names, claims, kernels, poison=False)
         tune(player, arguments)
         told.seconds = from_graphs({"answer": player}, tuple(arguments.values()), spec["bytes"])["answer"].median
-        arguments = probe.random_arguments(spec, spec["seeds"][1])
+        arguments = probe.random_arguments(spec)
         rows = torch.tensor(spec["rows"], device=backend.device())
         for name, value in arguments.items():
             if isinstance(value, torch.Tensor):
@@ -530,7 +536,8 @@ def tune(player: Player, arguments: dict) -> None:
 
 
 def main(folder: Path, spawn: bool) -> int:
-    """Wait for claims/go.json, and play the tasks that it names, each in a child of its own and for no longer than it says.
+    """Wait for claims/go.json, and play the tasks that it names, each in a child of its own, for as
+    much of a processor's time as it says; how long that takes is the machine's affair, within its patience.
 
     spawn: a child starts afresh, as a GPU needs it, for CUDA does not survive a fork, and is alone, for it may be timed.
     Otherwise it is a fork of this process, which loads Triton while the notebook still runs.
@@ -547,7 +554,7 @@ def main(folder: Path, spawn: bool) -> int:
         while waiting and len(running) < (1 if spawn else SIDE_BY_SIDE):
             name = waiting.pop(0)
             (folder / "results" / name).mkdir(parents=True, exist_ok=True)
-            running[_child(name, folder, spawn)] = time.monotonic() + asked["seconds"]
+            running[_child(name, folder, spawn, asked["seconds"])] = time.monotonic() + asked["patience"]
         for pid, end in list(running.items()):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 del running[pid]
@@ -557,23 +564,28 @@ def main(folder: Path, spawn: bool) -> int:
     return 0
 
 
-def _child(name: str, folder: Path, spawn: bool) -> int:
+def _child(name: str, folder: Path, spawn: bool, seconds: float) -> int:
     """Start a child that plays one task; its process id."""
     if spawn:
-        return os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-P", __file__, str(folder), "one", name])
+        return os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-P", __file__, str(folder), "one", name,
+                                                       str(seconds)])
     child = os.fork()
     if child == 0:
         try:
-            alone(name, folder)
+            alone(folder, name, seconds)
         finally:
             os._exit(0)
     return child
 
 
-def alone(name: str, folder: Path) -> int:
+def alone(folder: Path, name: str, seconds: float) -> int:
     """Play one task where nothing but its own results can be written."""
+    import resource
+
     from grading import enter
 
+    seconds = math.ceil(seconds + time.process_time())
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     own = folder / "results" / name
     os.environ.update(dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(own)))
     enter.narrow(str(own))
@@ -582,5 +594,5 @@ def alone(name: str, folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    folder, how, *name = sys.argv[1:]
-    sys.exit(alone(*name, Path(folder)) if how == "one" else main(Path(folder), how == "spawn"))
+    place, how, *one = sys.argv[1:]
+    sys.exit(alone(Path(place), one[0], float(one[1])) if how == "one" else main(Path(place), how == "spawn"))

@@ -27,6 +27,7 @@ from grading.transplant import transplant
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 60  # a kernel and the course's imports, beside what the cells take
 SUBMISSION_SECONDS = 900  # for everything: a notebook whose every task hangs must not hold up the class
+PATIENCE = 5  # times the seconds that the kernels of a task may take: on a busy machine they wait for a processor
 MAX_CLAIMS = 64 << 20  # bytes of recorded launches of one task
 PROBE = ("probe.py", "record.py")  # files of grading/ beside a learner's code
 REPLAY = (*PROBE, "replay.py", "plain.py", "enter.py")
@@ -205,9 +206,12 @@ class Grading:
         judged = [task for task in ready if task.id not in self.found and (
             task.id in stopped or (traces[task.id].run and (traces[task.id].run.finished or traces[task.id].run.cases)))]
         if play:
-            play.play([task for task in judged if judge.launches(traces[task.id])], self.given, traces, self.cell_seconds)
+            faults = play.play([task for task in judged if judge.launches(traces[task.id])], self.given, traces,
+                               self.cell_seconds)
+            self.found |= {task.id: _fault(task, faults[task.id]) for task in judged if task.id in faults}
         for task in judged:
-            self.found[task.id] = self._judged(task, traces[task.id], stopped.get(task.id, ""))
+            if task.id not in self.found:
+                self.found[task.id] = self._judged(task, traces[task.id], stopped.get(task.id, ""))
         return stopped, finished.said
 
     def _prepared(self, task: Task, place: Path) -> bool:
@@ -320,19 +324,26 @@ class Play:
                                   str(self.folder / "grading" / "replay.py"), str(self.folder),
                                   "spawn" if has_gpu() else "fork"], self.folder, ROOT, seconds)
 
-    def play(self, tasks: list, given: dict, traces: dict, seconds: float) -> None:
-        """Play what these tasks launched, and add what came of it to `traces`."""
+    def play(self, tasks: list, given: dict, traces: dict, seconds: float) -> dict:
+        """Play what these tasks launched, and add what came of it to `traces`; {task id: what kept the grader from it}."""
+        faults = {}
         for task in tasks:
-            cases.prepare(given[task.id], self.folder, PLAYED)
-            claim(traces[task.id], self.folder / "claims" / task.id)
+            try:
+                cases.prepare(given[task.id], self.folder, PLAYED)
+                claim(traces[task.id], self.folder / "claims" / task.id)
+            except Exception as error:  # the grader's own fault, which is that task's alone
+                faults[task.id] = error
+        tasks = [task for task in tasks if task.id not in faults]
         go = self.folder / "claims" / "go.json"
-        seconds = min(seconds, self.budget.left)
-        go.with_suffix(".part").write_text(json.dumps({"tasks": [task.id for task in tasks], "seconds": seconds}))
+        patience = min(PATIENCE * seconds, self.budget.left)
+        go.with_suffix(".part").write_text(json.dumps({"tasks": [task.id for task in tasks], "seconds": seconds,
+                                                       "patience": patience}))
         os.replace(go.with_suffix(".part"), go)
         self.thread.join()
         for task in tasks:
-            judge.add_play(task, traces[task.id], self.folder, f"they did not end within {seconds:g} s, or their process "
-                           "ended")
+            judge.add_play(task, traces[task.id], self.folder, f"they did not end within {seconds:g} s of a processor's "
+                           "time, or their process ended")
+        return faults
 
 
 def claim(left: judge.Left, home: Path) -> None:

@@ -135,7 +135,7 @@ def main(argv: list | None = None) -> int:
         right += these[0]
         wrong += these[1]
         whole_right += submissions(table.EXERCISE, these[0], again=True)
-        whole_wrong += submissions(table.EXERCISE, [a for a in these[1] if not a.inside], again=False)
+        whole_wrong += submissions(table.EXERCISE, these[1], again=False)
         counts = ", ".join(f"{task} {sum(a.task == task for a in these[0])} and {sum(a.task == task for a in these[1])}"
                            for task in sorted(table.SOLUTION))
         print(f"right and wrong answers to {counts}", flush=True)

@@ -7,18 +7,20 @@ The answers to an exercise stand in test_NN.py as three tables, which its tests 
     WRONG = {name: (task, changes to the solution or a whole source, kind or kinds of finding, words of the hint)}
 """
 
+import ast
 import hashlib
 import importlib.util
 import os
 import sys
 import tempfile
+import types
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from grading.tasks import PUBLIC_SEED, Draw, Tensor, task as find_task
+from grading.tasks import PUBLIC_SEED, Draw, Tensor, source_of, task as find_task
 from grading.notebook import verdict
 from grading.release import ROOT, grade_id, task_id
 
@@ -89,7 +91,6 @@ class Answer:
     right: bool
     kinds: tuple = ()  # of finding; any where empty
     words: tuple = ()
-    inside: bool = False  # only as `check` judges it: it uses the grader's own code
 
     def __str__(self):
         return f"{self.task} {self.name}"
@@ -120,17 +121,38 @@ def slip_answers(solution: dict) -> list:
                 made.append(Answer(f"slip: {slip.fault}", task.id, source, False, ("slip", ), (slip.fault, )))
             elif not task.kernel and not any(isinstance(v, Tensor) for v in task.cases[0].make(Draw([1], 0)).values()):
                 made += [Answer(f"slip: {slip.fault}, way {way} of {name}", task.id, _by_oracle(task, name, mistaken, solution),
-                                False, ("slip", ), (slip.fault, ), inside=True)
+                                False, ("slip", ), (slip.fault, ))
                          for way, (name, mistaken) in enumerate(task.mistaken(slip), 1) if not slip.results]
     return made
 
 
 def _by_oracle(task, name: str, mistaken, solution: dict) -> str:
-    """An answer in which one function is an edited oracle; it runs beside the grader only."""
+    """An answer in which one function is an edited oracle, with what that uses of its module."""
     oracle = task.functions[name]
-    return (f"{solution[task.id]}\n\nimport {oracle.__module__} as _lesson\n"
-            f"globals().update({{k: v for k, v in vars(_lesson).items() if k not in globals()}})\n\n"
-            f"{mistaken.source.replace(f'def {oracle.__name__}(', f'def {name}(')}\n")
+    parts: dict = {}
+
+    def collect(source: str, scope: dict) -> None:
+        for used in dict.fromkeys(node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)):
+            value = scope.get(used)
+            if used in parts or value is None or used == oracle.__name__:
+                continue
+            if isinstance(value, types.ModuleType):
+                parts[used] = f"import {value.__name__} as {used}"
+            elif isinstance(value, types.FunctionType) and value.__module__ == "math":
+                parts[used] = f"from math import {used}"
+            elif isinstance(value, types.FunctionType):
+                text = source_of(value)
+                parts[used] = ""  # a place for it, for functions that call each other
+                collect(text, value.__globals__)
+                parts[used] = text
+            elif callable(value):
+                parts[used] = f"from {value.__module__} import {used}"
+            else:
+                parts[used] = f"{used} = {value!r}"
+
+    collect(mistaken.source, oracle.__globals__)
+    called = mistaken.source.replace(f"def {oracle.__name__}(", f"def {name}(")
+    return "\n\n".join([solution[task.id], *parts.values(), called]) + "\n"
 
 
 def fault(answer: Answer, found) -> str:

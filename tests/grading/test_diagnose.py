@@ -101,16 +101,18 @@ def test_words_for_a_task_without_a_sum_name_none():
 
 
 def metered(tensors, grid=(8, ), programs=8, widths=((64, ), )):
-    return record.Metered(tensors=tensors, kernels=[("k", list(grid))], programs=programs, shapes=[list(w) for w in widths])
+    return record.Metered(tensors=tensors, kernels=[("k", list(grid))], programs=programs,
+                          shapes=[list(w) for w in widths])
 
 
 def stray(shape, index, program=(7, 0, 0), kind="read", count=1, hints=None):
     access = record.Stray(kind=kind, program=list(program), index=index, count=count,
                           text=f"program {program} of k {kind}s x[{index}]")
-    t = record.Counts(name="x", role="x", shape=list(shape), read=0, written=0, unique_read=0, unique_written=0, sectors=0,
-                      unwritten=0, first_unwritten=[], stored_by=[], strays=[access])
+    t = record.Counts(name="x", role="x", shape=list(shape), read=0, written=0, unique_read=0, unique_written=0,
+                      sectors=0, unwritten=0, first_unwritten=[], stored_by=[], strays=[access])
     x = tensor(np.zeros(shape if len(shape) > 1 else (*shape, 50)), "fp32")
-    task = Task(id="00.1", title="", points=1, functions={"f": None}, cases=(Case("a", dict), ), kernel=True, hints=hints or {})
+    task = Task(id="00.1", title="", points=1, functions={"f": None}, cases=(Case("a", dict), ), kernel=True,
+                hints=hints or {})
     replayed = record.Replayed(returned=[], metered=metered([t]))
     return next(f for f in _metered(task, {"x": x}, replayed) if f.kind == "out_of_bounds")
 

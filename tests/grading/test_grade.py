@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,10 +71,10 @@ def test_one_bad_task_costs_no_other(tmp_path):
         "05.4": edited(ANSWERS["05.4"], ("    rows, cols = x.shape", "    import os; os._exit(0)")),
         "05.5": edited(ANSWERS["05.5"], ("return y", "return y)")),
     }, tmp_path / "trouble.ipynb")
-    status, results = graded(path, folder=tmp_path / "r", options=["--timeout", "5"])
+    status, results = graded(path, folder=tmp_path / "r", options=["--timeout", "20"])
     tasks = by_id(results["submissions"][0])
     assert status == 0 and [t["status"] for t in tasks.values()] == ["failed"] * 5 + ["passed"]
-    for task, words in {"05.1": "UsageError", "05.2": "longer than 5 s", "05.3": "of one load)", "05.4": "process",
+    for task, words in {"05.1": "UsageError", "05.2": "longer than 20 s", "05.3": "of one load)", "05.4": "process",
                         "05.5": "SyntaxError"}.items():
         assert words in tasks[task]["hint"]
     assert results["submissions"][0]["points"] == 3
@@ -105,11 +106,11 @@ def test_answers_that_attack_the_run_do_not_stop_it(tmp_path, monkeypatch):
         "05.6": "helper()\n" + ANSWERS["05.6"],
     }, tmp_path / "attack.ipynb")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    status, results = graded(path, folder=tmp_path / "r", options=["--timeout", "4"])
+    status, results = graded(path, folder=tmp_path / "r", options=["--timeout", "20"])
     tasks = by_id(results["submissions"][0])
     assert status == 0 and [t["status"] for t in tasks.values()] == ["failed", "failed", "pending", "failed", "failed", "failed"]
-    for task, words in {"05.1": "longer than 4 s", "05.2": "printed more", "05.4": "write the kernel", "05.5": "1 + weight",
-                        "05.6": "helper"}.items():
+    for task, words in {"05.1": "longer than 20 s", "05.2": "printed more", "05.4": "write the kernel",
+                        "05.5": "1 + weight", "05.6": "helper"}.items():
         assert words in tasks[task]["hint"], tasks[task]
     assert not alive(tmp_path)
 
@@ -222,7 +223,8 @@ def test_a_broken_file_in_a_folder_costs_the_others_nothing(tmp_path, capsys):
 
 
 def test_a_fault_of_the_grader_is_ungraded_and_no_zero(tmp_path, monkeypatch):
-    monkeypatch.setattr(submission.Grading, "_run", lambda *a: (submission.jail.Finished(3, "no kernel could start", 0.0), []))
+    finished = submission.jail.Finished(3, "no kernel could start", 0.0)
+    monkeypatch.setattr(submission.Grading, "_run", lambda *a: (finished, []))
     found = submission.grade(SOLUTION, 5)
     assert {task.status for task in found.tasks} == {"ungraded"} and found.status == "ungraded"
     assert "no kernel could start" in found.tasks[0].hint
@@ -302,14 +304,16 @@ def test_a_task_solved_after_one_that_was_skipped_keeps_its_points(constants, tm
     source = answers("05_rmsnorm")["05.3"]
     if constants:
         source = constants + "\n\n" + source.replace("(1 + weight)", "(ONE + NONE + weight)")
-    found = by_id(submission.grade(handed_in("05_rmsnorm", {"05.3": source}, tmp_path / "a.ipynb", base="exercises"), 60))
+    path = handed_in("05_rmsnorm", {"05.3": source}, tmp_path / "a.ipynb", base="exercises")
+    found = by_id(submission.grade(path, 60))
     assert found["05.3"]["points"] == 4, found["05.3"]
     assert all(task["status"] == "not_attempted" for name, task in found.items() if name != "05.3")
 
 
-@pytest.mark.parametrize("before", ["raise ValueError('no')", "def eager_bytes(:", "1 / 0", "import nothing_of_this_name"])
+@pytest.mark.parametrize("before", ["raise ValueError('no')", "def eager_bytes(:", "import no_such"])
 def test_a_task_solved_after_an_answer_that_raises_keeps_its_points(before, tmp_path):
-    changes = {"05.1": before, "05.2": f"{before}\n" + ANSWERS["05.2"], "05.3": ANSWERS["05.3"], "05.6": ANSWERS["05.6"]}
+    changes = {"05.1": before, "05.2": f"{before}\n" + ANSWERS["05.2"],
+               "05.3": ANSWERS["05.3"], "05.6": ANSWERS["05.6"]}
     found = by_id(submission.grade(handed_in("05_rmsnorm", changes, tmp_path / "a.ipynb", base="exercises"), 60))
     assert [task["points"] for task in found.values()] == [0, 0, 4, 0, 0, 3], found
     assert [task["status"] for task in found.values()][:2] == ["failed", "failed"]
@@ -318,7 +322,8 @@ def test_a_task_solved_after_an_answer_that_raises_keeps_its_points(before, tmp_
 MIXED = {
     "right": {},
     "wrong": {
-        "05.1": ANSWERS["05.1"] + "\n\nright = eager_bytes\n\n\ndef eager_bytes(*sizes):\n    return right(*sizes) + 1\n",
+        "05.1": ANSWERS["05.1"] + "\n\nright = eager_bytes\n\n\n"
+                "def eager_bytes(*sizes):\n    return right(*sizes) + 1\n",
         "05.2": edited(ANSWERS["05.2"], ("(1 + weight[", "(0 + weight[")),
         "05.3": edited(ANSWERS["05.3"], (", mask=inside, other=0.0", ""), (", mask=inside", "")),
         "05.4": edited(ANSWERS["05.4"], ("(1 + weight)", "weight")),
@@ -340,11 +345,10 @@ MIXED = {
 @pytest.mark.parametrize("changes", MIXED.values(), ids=MIXED)
 def test_check_and_grade_say_the_same(changes, tmp_path):
     """With the same seed, word for word; but for the line of the cell, whose preamble is longer in the tests."""
-    import re
-
     path = handed_in("05_rmsnorm", {**ANSWERS, **changes}, tmp_path / "a.ipynb")
     found = by_id(submission.grade(path, 60, seed=7))
     for task, source in {**ANSWERS, **changes}.items():
+        source = "TILE = 64\n\n\n" + source if task == "05.6" else source  # which a given cell defines
         said = msgspec.to_builtins(verdict_of(task, source, 7))
         for one in (said, found[task]):
             one["hint"] = re.sub(r"line \d+ of", "line of", one["hint"])

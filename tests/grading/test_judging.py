@@ -129,7 +129,7 @@ def changed(change):
 def test_arrays_left_by_the_process_are_judged(done):
     given, folder = done
     assert judged(given, folder).status == "passed"
-    assert judged(Given(given.task, 2), folder).status == "failed"  # other inputs: the results are not those of this seed
+    assert judged(Given(given.task, 2), folder).status == "failed"  # other inputs
 
 
 def first(run):
@@ -141,7 +141,7 @@ def first(run):
     (lambda home: (home / "run.msgpack").write_bytes(b""), "stopped"),
     (lambda home: (home / "run.msgpack").write_bytes(msgspec.msgpack.encode([])), "stopped"),
     (lambda home: (home / "run.msgpack").write_bytes(b"\x91" * 100_000), "stopped"),
-    (lambda home: (home / "run.msgpack").write_bytes(msgspec.msgpack.encode({"cases": [{}], "finished": True})), "stopped"),
+    (lambda home: (home / "run.msgpack").write_bytes(msgspec.msgpack.encode({"cases": [{}]})), "stopped"),
     (lambda home: (home / "run.msgpack").unlink() or (home / "run.msgpack").mkdir(), "stopped"),
     (changed(lambda run: run.update(status="passed", points=3)), "stopped"),
     (changed(lambda run: run.update(cases=None)), "stopped"),
@@ -222,7 +222,7 @@ def test_without_triton_a_kernel_task_is_pending_not_failed(tmp_path):
 
 @pytest.fixture
 def played(tmp_path):
-    """played(task id, source, claim) -> verdict, after `claim` has changed the trace that the learner's process left."""
+    """played(task id, source, claim) -> verdict, after `claim` has changed the trace."""
 
     def verdict(task_id, source, claim=lambda trace: None):
         task = tasks.task(task_id)
@@ -318,7 +318,8 @@ def test_what_the_replay_left_is_held_to_its_form_too(tmp_path):
     (home / "played.msgpack").write_bytes(b"garbage")
     judge.add_play(task, left, tmp_path / "play")
     verdict = judge.judge(Given(task, 1), left)
-    assert (verdict.status, verdict.kind, verdict.points) == ("failed", "stopped", 0) and "played.msgpack" in verdict.hint
+    assert (verdict.status, verdict.kind, verdict.points) == ("failed", "stopped", 0)
+    assert "played.msgpack" in verdict.hint
 
 
 # ---------------------------------------------------------------- what the new core finds
@@ -341,8 +342,8 @@ def after(task, name, body):
      "    for at in range(0, y.shape[1], given[3]):\n"
      "        held[:, at:at + given[3]] = y[:, at:at + given[3]]\n    return held, scale\n"),
     ("05.2", "tile_loop", "    return kept.setdefault(given[0].shape, once(*given))\n"),
-], ids=("a kernel's first result again", "a result in a tensor that is kept", "PyTorch's result in a tensor that is kept",
-        "PyTorch's first result again"))
+], ids=("a kernel's first result again", "a result in a tensor that is kept",
+        "PyTorch's result in a tensor that is kept", "PyTorch's first result again"))
 def test_each_case_is_called_twice_and_a_result_that_is_kept_is_found(task, name, body):
     verdict = verdict_of(task, after(task, name, body))
     assert (verdict.status, verdict.points) == ("failed", 0), verdict
@@ -367,7 +368,8 @@ def test_a_kernels_result_in_a_tensor_that_is_kept_is_called_that():
     "    x, *rest = given\n    x.view(torch.uint8).numpy()[:] = 0\n    return once(x, *rest)\n",
     "    x, weight, eps = given\n    weight.zero_()\n    return once(x, weight, eps)\n",
 ], ids=("the result zeroed after the launch", "a vector of the results changed after the launch",
-        "the result changed by NumPy after the launch", "the input zeroed after the launch", "the input zeroed before the launch",
+        "the result changed by NumPy after the launch", "the input zeroed after the launch",
+        "the input zeroed before the launch",
         "the input changed by NumPy", "the weight zeroed before the launch"))
 def test_what_the_function_changes_beside_its_kernels_is_found(body):
     """The kernels are right; the function is not."""
@@ -427,7 +429,7 @@ def test_an_oracle_that_raises_is_no_verdict_and_no_fault_of_the_learner(done):
 
 
 def test_a_learners_process_is_told_nothing_of_what_the_replay_is_given(tmp_path):
-    """On a GPU, whoever knows which rows are judged need compute no others, and whoever knows the seed need compute none."""
+    """On a GPU, whoever knows which rows are judged need compute no others."""
     given = Given(tasks.task("05.3"), 1)
     for turns in (RUN, PLAYED):
         cases.prepare(given, tmp_path / str(turns[0]), turns)

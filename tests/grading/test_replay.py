@@ -16,11 +16,12 @@ def source(body, name="k", head="x", **more):
     return record.Source(name=name, source=f"def {name}({head}):\n    {body}\n", line=3, globals={**LANGUAGE, **more})
 
 
-@pytest.mark.parametrize("line", ["import os", "eval('1')", "tl.core.warnings.sys", "x.handle", "x.__class__", "open('a')",
-                                  "(lambda: 1)()", "triton.runtime.driver", "lang.core.warnings", "m = tl", "tl.math.core",
-                                  "getattr(tl, 'core')", "().__class__", "x['a']", "class A: pass", "def g(): pass", "k.fn",
-                                  "helper.fn", "del x", "tl.load.__globals__", "__builtins__", "x.handle.data", "yield x",
-                                  "unknown(x)", "thing.a", "str.format", "x.data_ptr()", "[v for v in x.__dict__]",
+@pytest.mark.parametrize("line", ["import os", "eval('1')", "tl.core.warnings.sys", "x.handle", "x.__class__",
+                                  "open('a')", "(lambda: 1)()", "triton.runtime.driver", "lang.core.warnings", "m = tl",
+                                  "tl.math.core", "getattr(tl, 'core')", "().__class__", "x['a']", "class A: pass",
+                                  "def g(): pass", "k.fn", "helper.fn", "del x", "tl.load.__globals__",
+                                  "__builtins__", "x.handle.data", "yield x", "unknown(x)", "thing.a", "str.format", "x.data_ptr()",
+                                  "[v for v in x.__dict__]",
                                   "with x: pass", "global tl", "__import__('os')", "triton.language.core.warnings"])
 def test_kernels_that_are_not_plain_triton_are_refused(line):
     functions = [source(line, thing=record.Other(name="Thing"), helper=record.Function(number=1)),
@@ -113,7 +114,8 @@ def test_of_the_notebook_only_what_was_launched_and_what_it_uses_is_taken(tmp_pa
     assert set(recorder.trace.functions[0].globals) == {"tl", "TILE", "twice"}
     (call,), = recorder.trace.calls.values()
     assert (call.launches[0].grid, call.launches[0].args["BLOCK"].value) == ([2], 64)
-    assert call.returned[0].storage == call.launches[0].args["out_ptr"].storage and all(t.own for t in recorder.trace.functions)
+    assert call.returned[0].storage == call.launches[0].args["out_ptr"].storage
+    assert all(told.own for told in recorder.trace.functions)
 
 
 def test_another_task_is_played_where_one_cannot_be(tmp_path):

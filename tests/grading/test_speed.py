@@ -1,4 +1,4 @@
-"""Points for speed, judged from what a GPU's process would hand back; the clock is replaced, everything else is real."""
+"""Points for speed, judged from what a GPU's process would hand back; only the clock is replaced."""
 
 import dataclasses
 import shutil
@@ -29,9 +29,11 @@ def timed(tmp_path, monkeypatch):
 
     def verdict(task_id, source, seconds, claim=lambda trace: None):
         speed = Speed(1, 0.5, 1_000_000, f"{ROWS} x {COLS}", lambda: dict(INPUTS[task_id]))
-        given, run, play = Given(dataclasses.replace(tasks.task(task_id), speed=speed), 1), tmp_path / "run", tmp_path / "play"
+        given = Given(dataclasses.replace(tasks.task(task_id), speed=speed), 1)
+        run, play = tmp_path / "run", tmp_path / "play"
         monkeypatch.setattr(timing, "from_graphs", lambda functions, args, nbytes: {
-            name: (function(*args), timing.Timing(seconds, seconds, seconds))[1] for name, function in functions.items()})
+            name: (function(*args), timing.Timing(seconds, seconds, seconds))[1]
+            for name, function in functions.items()})
         monkeypatch.setattr(timing, "copy_roof", lambda nbytes: 1e9)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
         monkeypatch.setattr(probe, "on_gpu", lambda: True)
@@ -65,7 +67,8 @@ def test_slow_and_right_loses_only_the_points_for_speed(timed, task):
 
 @pytest.mark.parametrize("instead", ["y * 2", "torch.empty_like(y)", "y.zero_()"])
 def test_wrong_results_at_the_timed_size_cost_the_task(timed, instead):
-    source = edited(SOLUTION["05.3"], ("    return y, scale", f"    return ({instead} if rows == {ROWS} else y), scale"))
+    source = edited(SOLUTION["05.3"], ("    return y, scale",
+                                       f"    return ({instead} if rows == {ROWS} else y), scale"))
     verdict = timed("05.3", source, 1e-3)
     assert (verdict.status, verdict.points) == ("failed", 0) and "timed at" in verdict.hint, verdict
 
@@ -85,7 +88,8 @@ def test_an_error_while_timed_is_told(timed):
 def test_what_torch_does_at_the_timed_size_alone_costs_the_task(timed):
     source = edited(SOLUTION["05.3"], ("    return y, scale", f"    if rows == {ROWS}:\n        y = y * 1.0\n    return y, scale"))
     verdict = timed("05.3", source, 1e-3)
-    assert (verdict.status, verdict.points, verdict.kind) == ("failed", 0, "torch_work") and "`mul`" in verdict.hint, verdict
+    assert (verdict.status, verdict.points, verdict.kind) == ("failed", 0, "torch_work"), verdict
+    assert "`mul`" in verdict.hint
 
 
 def test_without_a_timed_call_the_points_for_speed_are_not_earned(timed):

@@ -25,10 +25,11 @@ def known() -> list:
 
 
 TASKS = known()
+GIVEN: dict = {}  # {(task id, seed): its inputs, made once for all slips}
 SLIPS = [(task, slip) for task in TASKS for slip in task.slips]
 
 
-def spoils(task, right, wrong) -> bool:
+def spoils(right, wrong) -> bool:
     """Whether a slip's results are told from the right ones: ([Expected], [Expected])."""
     right = {e.name: e for e in right}
     for e in wrong:
@@ -37,22 +38,21 @@ def spoils(task, right, wrong) -> bool:
                 return True
         elif e.values.shape != right[e.name].values.shape:
             return True
-        elif e.values.size and row_errors(e.values, right[e.name].values).max() > allowed(right[e.name].values, e.dtype):
-            return True
+        elif e.values.size:
+            truth = right[e.name].values
+            if row_errors(e.values, truth).max() > allowed(truth, e.dtype):
+                return True
     return False
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 @pytest.mark.parametrize("task, slip", SLIPS, ids=[f"{task.id} {slip.fault}" for task, slip in SLIPS])
 def test_every_slip_changes_some_case_beyond_the_tolerance(task, slip, seed):
-    given = Given(task, seed)
-    for way in range(len(slip.ways)):
-        mistakes = [(name, mistaken) for name, mistaken in task.mistaken(slip)]
-        assert mistakes, way
+    given = GIVEN.setdefault((task.id, seed), Given(task, seed))
     for name in {name for name, _ in task.mistaken(slip)}:
-        shown = (guess for index in range(len(task.cases)) if task.function(index) == name
+        shown = (index for index in range(len(task.cases)) if task.function(index) == name
                  for guess in guesses(task, slip, name, given.arguments(index), list(WIDTHS))
-                 if spoils(task, given.expected(index), guess))
+                 if spoils(given.expected(index), guess))
         assert next(shown, None) is not None, f"{name}: no case shows it"
 
 
@@ -60,9 +60,17 @@ def test_every_slip_changes_some_case_beyond_the_tolerance(task, slip, seed):
 
 KERNELS = [(task, name) for task in TASKS if task.kernel for name in task.functions]
 IDS = [f"{task.id} {name}" for task, name in KERNELS]
-NOT_MANY: dict = {}  # {(task, function): why no case has more rows or tiles than a GPU has multiprocessors}
-NOT_ONE: dict = {}  # {(task, function): why no case has a single column or element}
-NOT_FAR: dict = {}  # {(task, function): why no operand is padded or transposed}
+TILES = {"02.2": 1024}  # elements of a tile of a kernel that takes vectors, where they are fewer than 4,096
+#: {(task, function): what its card promises}, where it promises so much that the property cannot be
+NOT_ONE = {
+    ("03.3", "linear"): "M, N and K are multiples of 32",
+    ("03.5", "grouped_linear"): "M and N are multiples of 16, K is 32",
+    ("04.4", "swiglu"): "a row is a gate and an up of the same width: a single result takes two columns",
+}
+NOT_FAR = {
+    ("01.5", "scaled_add"): "contiguous", ("03.5", "grouped_linear"): "contiguous", ("04.4", "swiglu"): "contiguous",
+    ("04.4", "swiglu_backward"): "contiguous", ("05.5", "add_gemma_norm"): "contiguous",
+}
 
 
 def tensors(task, name) -> list:
@@ -73,16 +81,16 @@ def tensors(task, name) -> list:
 
 
 def contiguous(t) -> bool:
-    return all(n < 2 or step == int(np.prod(t.shape[axis + 1:])) for axis, (n, step) in enumerate(zip(t.shape, t.stride)))
+    steps = [int(np.prod(t.shape[axis + 1:])) for axis in range(len(t.shape))]
+    return all(n < 2 or step == right for n, step, right in zip(t.shape, t.stride, steps))
 
 
 @pytest.mark.parametrize("task, name", KERNELS, ids=IDS)
 def test_more_programs_than_a_gpu_has_multiprocessors(task, name):
-    if (task.id, name) in NOT_MANY:
-        pytest.skip(NOT_MANY[task.id, name])
     assert MANY > MULTIPROCESSORS
-    most = max(max((t.shape[0] for t in case if len(t.shape) > 1), default=0) for case in tensors(task, name))
-    tiles = max(max((int(np.prod(t.shape)) // 4096 for t in case), default=0) for case in tensors(task, name))
+    found = [t for case in tensors(task, name) for t in case]
+    most = max((t.shape[0] for t in found if len(t.shape) > 1), default=0)
+    tiles = max(int(np.prod(t.shape)) // TILES.get(task.id, 4096) for t in found)
     assert max(most, tiles) > MULTIPROCESSORS
 
 
@@ -90,7 +98,7 @@ def test_more_programs_than_a_gpu_has_multiprocessors(task, name):
 def test_a_single_element(task, name):
     if (task.id, name) in NOT_ONE:
         pytest.skip(NOT_ONE[task.id, name])
-    assert any(t.shape and (t.shape[-1] == 1 or int(np.prod(t.shape)) == 1) for case in tensors(task, name) for t in case)
+    assert any(t.shape[-1:] == (1, ) for case in tensors(task, name) for t in case)
 
 
 @pytest.mark.parametrize("task, name", KERNELS, ids=IDS)
@@ -102,7 +110,7 @@ def test_operands_that_are_not_contiguous(task, name):
 
 
 def test_exceptions_are_of_tasks_that_exist():
-    for table in (NOT_MANY, NOT_ONE, NOT_FAR):
+    for table in (NOT_ONE, NOT_FAR):
         assert not set(table) - {(task.id, name) for task, name in KERNELS}
 
 
@@ -116,5 +124,4 @@ def test_the_right_results_are_the_same_whoever_asks(task):
     first = expected(oracle, one.arguments(0))
     again = expected(oracle, one.arguments(0))
     for a, b, c in zip(first, again, two.expected(0)):
-        assert np.array_equal(a.values, b.values, equal_nan=True) if isinstance(a.values, np.ndarray) else a.values == b.values
-        assert np.array_equal(a.values, c.values, equal_nan=True) if isinstance(a.values, np.ndarray) else a.values == c.values
+        assert all(np.array_equal(a.values, other.values) for other in (b, c))

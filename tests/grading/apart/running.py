@@ -19,7 +19,7 @@ from grading import jail, submission
 from grading.release import ROOT
 from grading.tasks import exercises, tasks_of
 
-CELL_SECONDS = 20
+CELL_SECONDS = 60
 LIMITED = ("import sys; sys.path.insert(0, {root!r}); from grading import jail; jail.MAX_FOLDER = {files}; "
            "jail._most_memory = lambda: {memory}; from grading.cli import main; sys.exit(main())")
 
@@ -95,7 +95,7 @@ def file(name: str) -> str:
         start = [sys.executable, "-m", "grading.cli"]
         if "limits" in wanted:
             return _limited(name)
-        done = subprocess.run([*start, str(given / wanted.get("single", ".")), "--report", str(report), "--timeout", "20"],
+        done = subprocess.run([*start, str(given / wanted.get("single", ".")), "--report", str(report), "--timeout", "60"],
                               cwd=ROOT, capture_output=True, env={**os.environ, "TMPDIR": str(temporary)}, timeout=900)
         said = (done.stdout + done.stderr).decode("utf-8", "replace")
         faults = []

@@ -47,7 +47,8 @@ def run(task_id, namespace, folder="."):
     source, out = pathlib.Path(folder) / "tasks" / task_id, pathlib.Path(folder) / "results" / task_id
     out.mkdir(parents=True, exist_ok=True)
     spec = json.loads((source / "task.json").read_text())
-    told, recorder = record.Run(environment=probe.environment(), finished=True), probe.Recorder(out, namespace["__name__"])
+    told = record.Run(environment=probe.environment(), finished=True)
+    recorder = probe.Recorder(out, namespace["__name__"])
     for number, case in enumerate(spec["cases"]):
         told.cases.append(record.Case())
         given = [probe.load_arguments(turn, source) for turn in case["turns"]]
@@ -57,7 +58,8 @@ def run(task_id, namespace, folder="."):
         record.write(out / "trace.msgpack", recorder.trace)
 probe.run = run
 def seen(storage, t):
-    return record.View(storage=storage, dtype=probe.NAMES[t.dtype], offset=0, shape=list(t.shape), stride=list(t.stride()))
+    return record.View(storage=storage, dtype=probe.NAMES[t.dtype], offset=0, shape=list(t.shape),
+                       stride=list(t.stride()))
 def state(t, **of):
     return record.State(dtype=probe.NAMES[t.dtype], nbytes=t.numel() * t.element_size(), first=True, **of)
 def put(recorder, name, t):
@@ -154,8 +156,10 @@ def cheat(x_ptr, y_ptr, scale_ptr, cols, BLOCK: tl.constexpr):
            IN_KERNEL % "tl.load.__globals__['__builtins__']['exec']('1')"),
     Attack("the kernel's own Python function", "torch in the kernel", "05.3",
            IN_KERNEL % "gemma_norm_kernel.fn.__globals__['__builtins__'].exec('1')"),
-    Attack("from a tuple to all classes", "torch in the kernel", "05.3", IN_KERNEL % "().__class__.__base__.__subclasses__()"),
-    Attack("from a word to all classes", "torch in the kernel", "05.3", IN_KERNEL % "'%s'.__class__.__mro__[1].__subclasses__()"),
+    Attack("from a tuple to all classes", "torch in the kernel", "05.3",
+           IN_KERNEL % "().__class__.__base__.__subclasses__()"),
+    Attack("from a word to all classes", "torch in the kernel", "05.3",
+           IN_KERNEL % "'%s'.__class__.__mro__[1].__subclasses__()"),
     Attack("a default value that runs code", "torch in the kernel", "05.3",
            "{EDIT:BLOCK: tl.constexpr)|BLOCK: tl.constexpr, SPARE: tl.constexpr = exec('import os') or 1)}"),
     Attack("a constexpr_function that runs code", "torch in the kernel", "05.3", '''
@@ -165,7 +169,8 @@ def out(n):
     return n
 ''' + IN_KERNEL % "tl.static_assert(out(BLOCK) > 0)"),
     # results through what a launch is told beside its tensors
-    Attack("results as floats", "results as arguments", "05.3", SMUGGLED.replace("PUT", '''put(y_ptr, scale_ptr, value, s):
+    Attack("results as floats", "results as arguments", "05.3",
+           SMUGGLED.replace("PUT", '''put(y_ptr, scale_ptr, value, s):
     tl.store(y_ptr, value)
     tl.store(scale_ptr, s)
 ''') + '''
@@ -182,7 +187,8 @@ def out(n):
         for first in range(0, len(flat), 32): put[(1,)](target.view(-1)[first:], tuple(flat[first:first + 32]))
     return y, scale
 '''),
-    Attack("results as constexprs", "results as arguments", "05.3", SMUGGLED.replace("PUT", '''put(y_ptr, values: tl.constexpr):
+    Attack("results as constexprs", "results as arguments", "05.3",
+           SMUGGLED.replace("PUT", '''put(y_ptr, values: tl.constexpr):
     for i in tl.static_range(len(values)):
         tl.store(y_ptr + i, values[i])
 ''') + '''
@@ -191,8 +197,8 @@ def out(n):
         for first in range(0, len(flat), 32): put[(1,)](target.view(-1)[first:], values=tuple(flat[first:first + 32]))
     return y, scale
 '''),
-    Attack("results in a global constexpr", "results as arguments", "05.3", "VALUES = tl.constexpr((0.0,))\n" + SMUGGLED.replace("PUT",
-           '''put(y_ptr):
+    Attack("results in a global constexpr", "results as arguments", "05.3", 
+           "VALUES = tl.constexpr((0.0,))\n" + SMUGGLED.replace("PUT", '''put(y_ptr):
     for i in tl.static_range(len(VALUES)):
         tl.store(y_ptr + i, VALUES[i])
 ''') + '''
@@ -324,12 +330,13 @@ two_pass_bytes = resident_bytes = eager_bytes
     Attack("a marker that expects an exception", "edited check cells", "05.3", "# NBVAL_RAISES_EXCEPTION\n# NBVAL_SKIP\n{WRONG}"),
     Attack("check replaced", "edited check cells", "05.3", "check = lambda *a: print('all passed')\n{WRONG}"),
     # forged records
-    Attack("a forged trace: a kernel copies the results out of a file", "forged traces", "05.3", DECOY + TORCH + FORGE + '''
+    Attack("a forged trace: results copied out of a file", "forged traces", "05.3", DECOY + TORCH + FORGE + '''
 def claim(recorder, name, x, weight, eps):
     call = record.Call()
     for i, made in enumerate(by_torch(x, weight, eps)):
         source, target = seen(2 * i, made), seen(2 * i + 1, made)
-        before = {2 * i: state(made, file=put(recorder, f"{name}.{i}.bin", made)), 2 * i + 1: state(made, fill="0000c07f")}
+        before = {2 * i: state(made, file=put(recorder, f"{name}.{i}.bin", made)),
+                  2 * i + 1: state(made, fill="0000c07f")}
         call.launches.append(copied(recorder, source, target, made.numel(), before))
         call.returned.append(target)
     return call
@@ -393,15 +400,18 @@ def change(trace):
 def change(trace):
     for case in trace.calls: trace.calls[case] = trace.calls[case] * 2
 '''),
-    Attack("a forged trace: a word of the kernel means a module", "forged traces", "05.3", IN_KERNEL % "(way.out)" + RETOLD + '''
+    Attack("a forged trace: a word of the kernel means a module", "forged traces", "05.3",
+           IN_KERNEL % "(way.out)" + RETOLD + '''
 class way: out = 1
 def change(trace):
     for told in trace.functions: told.globals["way"] = record.Language(name="triton.language.core.warnings.sys")
 '''),
-    Attack("a forged trace: a word of the kernel means the launcher", "forged traces", "05.3", IN_KERNEL % "way(1)" + RETOLD + '''
+    Attack("a forged trace: a word of the kernel means the launcher", "forged traces", "05.3",
+           IN_KERNEL % "way(1)" + RETOLD + '''
 def way(*a): pass
 def change(trace):
-    for told in trace.functions: told.globals["way"] = record.Language(name="triton.runtime.driver.active.get_current_device")
+    for told in trace.functions:
+        told.globals["way"] = record.Language(name="triton.runtime.driver.active.get_current_device")
 '''),
     Attack("a forged trace: numbers without end", "forged traces", "05.3", "{WRONG}" + RETOLD + '''
 def change(trace):
@@ -462,7 +472,8 @@ import grading.probe as probe
 def run(task_id, namespace, folder="."):
     out = pathlib.Path(folder) / "results" / task_id
     out.mkdir(parents=True, exist_ok=True)
-    said = {**msgspec.to_builtins(probe.record.Run(environment=probe.environment(), finished=True)), "status": "passed", "points": 5}
+    told = probe.record.Run(environment=probe.environment(), finished=True)
+    said = {**msgspec.to_builtins(told), "status": "passed", "points": 5}
     (out / "run.msgpack").write_bytes(msgspec.msgpack.encode(said))
 probe.run = run
 '''),
@@ -530,7 +541,8 @@ sys.modules.pop("grading", None)
 sys.path.insert(0, {ROOT})
 def gemma_norm(x, weight, eps):
     from grading.tasks.lesson_05 import norm_and_scale
-    return tuple(torch.tensor(e, dtype=torch.float32) for e in norm_and_scale(x.double().numpy(), weight.double().numpy(), eps))
+    right = norm_and_scale(x.double().numpy(), weight.double().numpy(), eps)
+    return tuple(torch.tensor(e, dtype=torch.float32) for e in right)
 '''),
     Attack("the caller's frames searched", "the grader's files", "05.1", '''
 import sys
