@@ -20,8 +20,8 @@ from kernels.tolerances import limit
 
 ADVICE = {
     "left_over": "Take the line `raise NotImplementedError()` out of the answer.",
-    "refused": "The results have to come from the functions that stand under @triton.jit in the answer cell, launched on the "
-               "task's own inputs; what torch or Python computes beside them does not count.",
+    "refused": "A kernel holds Triton's language alone. Numbers that Python computes go in as arguments or as a global "
+               "tl.constexpr, and functions under @triton.jit in the answer cell do the rest.",
     "promise": "tl.multiple_of and the like are promises: the compiler loads several elements at once where they hold, and "
                "reads the wrong ones where they do not. Promise what is so for every input, or nothing.",
     "race": "On a GPU programs run side by side, in any order. Let each element be written by the program that reads it, add "
@@ -314,6 +314,8 @@ def most_telling(task: Task, found: list) -> Finding:
     slips = [f.text for _, f in kept if f.kind == "slip"]
     others = [f for _, f in kept if f.kind in ("divisor", "sixteen_bit", "rounded_output", "row_scale", "wrong")
               and f.place.output and not f.text.startswith(f"{f.place.output} is zero")]
+    if any(f.kind in ("torch_work", "not_by_kernel") for _, f in kept):  # which explains a case without any launch
+        kept = [(i, f) for i, f in kept if f.kind != "no_kernel"]
     kept = [(i, f) for i, f in kept if f.kind != "slip" or 2 * slips.count(f.text) > len(others)]
     index, finding = min(kept, key=lambda pair: (pair[1].rank, pair[0]))
     case = task.cases[index]
@@ -558,7 +560,7 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
             left = after[e.argument]
             pairs.append((Got(left.values, left.dtype), e))
     for got, e in pairs:
-        fault = _form(got, e) or (_order(got, e) if task.contiguous else None)
+        fault = _form(got, e) or (_order(got, e) if task.contiguous and task.kernel else None)
         if fault:
             yield fault
             return
@@ -693,7 +695,7 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
                        place=place)
     if e.dtype == "fp32" and errors.max() < SIXTEEN_BIT_ROUNDING:
         for sixteen in ("bf16", "fp16"):
-            if np.array_equal(rounded(table, sixteen), table):
+            if np.array_equal(rounded(table, sixteen), table) and not np.array_equal(rounded(right, sixteen), right):
                 return Finding("rounded_output", f"every value of {e.name} is a {sixteen} number: {seen}", place=place)
     factors = _row_factors(table, right, most) if table.shape[1] >= FEW or per_row else None
     if factors is not None:

@@ -76,11 +76,19 @@ def unreadable(task: Task, error: Exception) -> Verdict:
 
 
 def judge(given: Given, left: Left, stopped: str = "", defined: set | None = None) -> Verdict:
-    """The verdict on a task. Raises Undecodable for what is the learner's fault; anything else is the grader's.
+    """The verdict on a task. What does not decode, or lacks what the course's own code writes, is the learner's fault; any
+    exception is the grader's.
 
-    stopped: why the run of this task ended early, when it did. defined: sources of the functions that stand in the
-    notebook's answer cells, as diagnose.tree_of makes them, where that is known.
+    stopped: why the run of this task ended early, when it did. defined: the functions that stand in the notebook's cells, as
+    diagnose.tree_of makes them, where that is known.
     """
+    try:
+        return _judge(given, left, stopped, defined)
+    except Undecodable as error:
+        return unreadable(given.task, error)
+
+
+def _judge(given: Given, left: Left, stopped: str, defined: set | None) -> Verdict:
     task, run = given.task, left.run
     if stopped and run:  # the interrupt that ends a cell reaches the function that runs
         run.cases = [case for case in run.cases if not case.error or case.error.type != "KeyboardInterrupt"]
@@ -111,8 +119,8 @@ def judge(given: Given, left: Left, stopped: str = "", defined: set | None = Non
                       _count(task, len(cases)))
     if found:
         finding = diagnose.most_telling(task, found)
-        right = "" if finding.kind in diagnose.WHOLE else _count(task, len(cases) - len(wrong))
-        return failed(task, finding, " ".join(filter(None, (unwritten, right))))
+        right = 0 if finding.kind in diagnose.WHOLE else len(cases) - len(wrong)
+        return failed(task, finding, " ".join(filter(None, (unwritten, _count(task, right)))))
     verdict = Verdict(id=task.id, title=task.title, status="passed", points=task.points, pending_points=0,
                       max_points=task.max_points, proved=_proved(given, cases, compiled))
     if task.speed:
@@ -152,7 +160,7 @@ def _findings(given: Given, left: Left, defined: set | None) -> tuple[list, int]
         return found, compiled
     whole = diagnose.of_kernels(task, left.trace, left.played, left.playing, launches(left), defined)
     found += [(index, finding) for index, finding in whole if index < len(cases)]
-    if left.played is None:
+    if left.played is None or left.played.refused:
         return found, compiled
     for index, case in enumerate(cases):
         if not case.error and (not left.played.cases.get(index) or len(left.trace.calls.get(str(index), [])) != len(RUN)):
@@ -286,6 +294,8 @@ def _timed_beside(task: Task, timed: record.Case | None) -> Finding | None:
 
 def _measured(given: Given, left: Left, measured: record.Speed) -> Finding | None:
     speed = given.task.speed
+    if any(call.touched for call in left.trace.calls.get("speed", [])):
+        return Finding("not_by_kernel", "a result was changed by something other than a kernel after the last launch")
     if measured.error:
         return Finding("exception", f"{measured.error.type}: {measured.error.text[-300:]}")
     arguments = speed.make()

@@ -113,6 +113,8 @@ def language(dotted: str, kernel: str = "a kernel"):
 
         return triton if dotted == "triton" else getattr(triton, dotted.split(".")[-1])
     words = dotted.split(".")
+    if words[0] == "math":
+        raise NotPlain(f"{kernel} uses `{dotted}`: let Python compute it before, as a global tl.constexpr or an argument")
     if words[0] != "triton" or len(words) > 8 or any(word.startswith("_") for word in words):
         raise NotPlain(f"{kernel} uses `{dotted}`, which is not Triton's language")
     value, known = None, ""

@@ -6,6 +6,7 @@ it imports record.py alone. Kernels do not run here: their launches are written 
 process of its own, on numbers that this process never sees. Each case is called twice, with other numbers.
 """
 
+import ast
 import copy
 import inspect
 import json
@@ -234,6 +235,8 @@ def export(returned, out: Path, prefix: str) -> list:
 def _export(item, out: Path, file: str):
     if type(item) in (torch.Tensor, torch.nn.Parameter) and item.dtype in NAMES:
         return export_array(item, out, file)
+    if isinstance(item, np.generic) and type(item).__module__ == "numpy":
+        item = item.item()
     if type(item) in (int, str) and len(text := str(item)) > 18:  # whatever is longer than any right answer
         return record.Value(value=text[:1000])
     if item is None or type(item) in (bool, int, float, str):
@@ -304,7 +307,7 @@ class Recorder:
                                  constexpr=type(kernel).__name__ == "ConstexprFunction")
             self.trace.functions.append(told)
             told.source, told.line = _source(fn)
-            for name, value in _globals(fn).items():
+            for name, value in _globals(fn, told.source).items():
                 told.globals[name] = self.constant(value)
         return self.numbers[fn]
 
@@ -343,15 +346,12 @@ def _source(fn) -> tuple[str, int]:
     return "".join(line[indent:] if line[:indent].isspace() or not indent else line for line in lines[at:]), first + at
 
 
-def _globals(fn) -> dict:
-    """{name: value} of what a function uses beside its parameters and Python's own words, in its closure too."""
-    names, codes = {}, [fn.__code__]
+def _globals(fn, source: str) -> dict:
+    """{name: value} of what a function uses beside its parameters and Python's own words: in its body, its closure, its
+    defaults and its hints."""
     scope = {**fn.__globals__, **{name: cell.cell_contents for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ())}}
-    while codes:
-        code = codes.pop()
-        names |= dict.fromkeys((*code.co_names, *code.co_freevars))
-        codes += [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
-    return {name: scope[name] for name in names if name in scope and not name.startswith("__")}
+    names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    return {name: scope[name] for name in sorted(names) if name in scope and not name.startswith("__")}
 
 
 class _Call:

@@ -32,6 +32,8 @@ import numpy as np
 from grading import plain, record
 
 ARCHITECTURES = (80, 90)
+SHARED = {80: 166_912, 90: 232_448}  # bytes of shared memory that a program may have, from CUDA's programming guide
+MAX_WARPS, MAX_GRID = 32, 65_535  # of a program; programs on the second and third axis of a grid
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 MAX_STORAGE = 1 << 30  # bytes of one tensor
 MAX_TOLD = 20  # out-of-bounds accesses, races and broken promises told
@@ -52,7 +54,7 @@ def functions_of(trace: record.Trace) -> list:
         function = _function(told, f"<answer_kernel_{number}_{told.name}>")
         made.append(triton.constexpr_function(function) if told.constexpr else triton.jit(function))
     for told, kernel in zip(trace.functions, made):
-        used = {node.id for node in ast.walk(ast.parse(told.source)) if isinstance(node, ast.Name)}
+        used = _names(ast.parse(_without_annotations(told.source)))
         for name, value in told.globals.items():
             if name in used:
                 kernel.fn.__globals__[name] = _constant(value, made)
@@ -62,16 +64,21 @@ def functions_of(trace: record.Trace) -> list:
 def _function(told: record.Source, file: str):
     """A Python function from its source, whose lines are numbered as in the learner's cell."""
     source = "\n" * (max(told.line, 1) - 1) + _without_annotations(told.source)
+    signature = _names(ast.parse(source).body[0].args)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace = {"__builtins__": plain.BUILTINS, "__name__": "answer_kernels", "__file__": file}
     module = types.ModuleType("answer_kernels")
     module.__file__ = file
     sys.modules["answer_kernels"] = module  # by which inspect finds a source
     for name, value in told.globals.items():  # for default values
-        if isinstance(value, (record.Number, record.Language)):
+        if name in signature:
             namespace[name] = _constant(value, [])
     exec(compile(source, file, "exec"), namespace)
     return namespace[told.name]
+
+
+def _names(tree) -> set:
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def _without_annotations(source: str) -> str:
@@ -238,7 +245,8 @@ def metered(player: Player, arguments: dict, out: Path, name: str, compiling: "C
     with probe.poisoned(), backend.observe(seen):
         report = meter(player, *arguments.values())
     known = {**{f"returned {i}": item for i, item in enumerate(report.result)}, **arguments}
-    roles = {label: next((role for role, t in known.items() if _within(key[0], t)), "") for key, label in names.items()}
+    roles = {label: next((role for fits in (_is, _within) for role, t in known.items() if fits(key, t)), "")
+             for key, label in names.items()}
     tensors = [record.Counts(
         name=t.name, role=roles.get(t.name, ""), shape=list(t.shape), read=t.read, written=t.written,
         unique_read=t.unique_read, unique_written=t.unique_written, unwritten=t.unwritten,
@@ -251,14 +259,17 @@ def metered(player: Player, arguments: dict, out: Path, name: str, compiling: "C
         python=sorted(python), races=report.races[:MAX_TOLD], promises=report.promises[:MAX_TOLD])
 
 
-def _within(address: int, tensor) -> bool:
-    """Whether an address lies in a tensor, so that a kernel's argument is the tensor or a view of it."""
-    import torch
+def _is(key: tuple, tensor) -> bool:
+    """Whether a kernel's argument is this tensor. key: its address, shape and strides."""
+    return hasattr(tensor, "data_ptr") and key[:3] == (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()))
 
-    if not isinstance(tensor, torch.Tensor) or not tensor.numel():
+
+def _within(key: tuple, tensor) -> bool:
+    """Whether a kernel's argument begins in this tensor, so that it is a view of it."""
+    if not hasattr(tensor, "data_ptr") or not tensor.numel():
         return False
     span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
-    return tensor.data_ptr() <= address < tensor.data_ptr() + span * tensor.element_size()
+    return tensor.data_ptr() <= key[0] < tensor.data_ptr() + span * tensor.element_size()
 
 
 def _python(kernel) -> set:
@@ -313,12 +324,20 @@ class Compiling:
             dtypes = self._dtypes(launch)
             known = self.compiled.setdefault(launch.kernel.fn, set())
             archs = ARCHITECTURES if not known else ARCHITECTURES[:1]
-            error = self._front_end(launch)
+            error = self._launchable(launch) or self._front_end(launch)
             if error is None and whole and dtypes not in known:
                 known.add(dtypes)
                 error = next(filter(None, (self._whole(launch, arch, dtypes) for arch in archs)), None)
             failed += [error] if error else []
         return failed
+
+    def _launchable(self, launch) -> record.Compile | None:
+        """What no GPU launches, however it compiles."""
+        warps, grid = launch.options.get("num_warps") or 4, launch.grid
+        said = (f"num_warps={warps} makes {32 * warps:,} threads, and a program has at most {32 * MAX_WARPS:,}"
+                if warps > MAX_WARPS else f"a grid of {tuple(grid)}, of which only the first number may be above {MAX_GRID:,}"
+                if any(n > MAX_GRID for n in grid[1:]) else "")
+        return record.Compile(kernel=launch.name, arch=ARCHITECTURES[0], text=said) if said else None
 
     def _front_end(self, launch) -> record.Compile | None:
         from instruments.compiled import front_end
@@ -332,12 +351,15 @@ class Compiling:
         from instruments.compiled import compile_launch
 
         try:
-            ptx = compile_launch(launch, arch).ptx
+            compiled = compile_launch(launch, arch)
         except Exception as error:
             if not type(error).__module__.startswith("triton"):
                 return None  # the front end took it, so this is not about the kernel: a tool that is missing, say
             return record.Compile(kernel=launch.name, arch=arch, text=_last_line(error))
-        if self.ieee and ".tf32" in ptx and {dtype for dtype in dtypes if "float" in dtype} == {"torch.float32"}:
+        if compiled.shared > SHARED[arch]:
+            return record.Compile(kernel=launch.name, arch=arch, text=f"it takes {compiled.shared:,} bytes of shared memory, and "
+                                  f"a program may have {SHARED[arch]:,}")
+        if self.ieee and ".tf32" in compiled.ptx and {dtype for dtype in dtypes if "float" in dtype} == {"torch.float32"}:
             return record.Compile(kernel=launch.name, arch=arch, text="", tf32=True)
 
 
@@ -372,16 +394,15 @@ def play(task_id: str, folder: Path) -> None:
             calls = trace.calls.get(str(number), [])
             found.fault = found.fault or around(number, calls, returned)
             found.cases[number] = [
-                _case(f"case{number}.{which}", calls[which], case, spec, which, folder, out, kernels, compiling)
-                for which in to_play(calls)]
+                _case(f"case{number}.{which}.{config}", calls[which], case, spec, which, folder, out, kernels, compiling, config)
+                for which in to_play(calls) for config in configs(calls[which], number)]
             record.write(out / "played.msgpack", found)
         wrong = found.fault or any(c.error or c.compile for calls in found.cases.values() for c in calls)
         if spec["speed"] and probe.on_gpu() and trace.calls.get("speed") and not wrong:
             found.speed = timed(spec["speed"], trace.calls["speed"][0], claims, kernels, out)
     except plain.NotPlain as error:
         found.refused = str(error)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RuntimeError, MemoryError,
-            RecursionError) as error:  # a claim that makes no sense
+    except Exception as error:  # a claim that makes no sense
         found.refused = f"the recorded launches cannot be run again ({type(error).__name__}: {error})"[:500]
     found.finished = True
     record.write(out / "played.msgpack", found)
@@ -406,6 +427,12 @@ def _form(call: record.Call):
     return stripped(msgspec.to_builtins(call, str_keys=True))
 
 
+def configs(call: record.Call, number: int) -> list:
+    """Which configs of its autotuners a call is played with: the first, and another one in each case, in turn."""
+    most = max((len(launch.others) for launch in call.launches), default=0)
+    return [0, 1 + number % most] if most else [0]
+
+
 def around(number: int, calls: list, returned: set) -> tuple | None:
     """(case, kind of failure, words) where a function did around its launches what it must not: kept something from call to
     call, or changed a result after the last launch.
@@ -427,7 +454,7 @@ def around(number: int, calls: list, returned: set) -> tuple | None:
 
 
 def _case(name: str, call: record.Call, case: dict, spec: dict, which: int, folder: Path, out: Path, kernels: list,
-          compiling: Compiling) -> record.Replayed:
+          compiling: Compiling, config: int = 0) -> record.Replayed:
     """One call: metered in the interpreter, compiled, and run on a GPU where there is one."""
     from grading import probe
 
@@ -435,6 +462,8 @@ def _case(name: str, call: record.Call, case: dict, spec: dict, which: int, fold
     turn = case["turns"][which]
     told = record.Replayed(turn=spec["turns"][which])
     player = Player(call, [a["name"] for a in turn], folder / "claims" / spec["task"], kernels)
+    player.chosen = {i: launch.others[(config - 1) % len(launch.others)] for i, launch in enumerate(call.launches)
+                     if config and launch.others}
     with probe._telling(told):
         arguments = probe.load_arguments(turn, source)
         result, told.metered = metered(player, arguments, out, name, compiling)

@@ -226,8 +226,6 @@ class Grading:
     def _judged(self, task: Task, left: judge.Left, stopped: str) -> Verdict:
         try:
             return judge.judge(self.given[task.id], left, stopped, self.defined)
-        except Undecodable as error:
-            return judge.unreadable(task, error)
         except Exception as error:  # the judge's own: it costs no point
             return _fault(task, error)
 

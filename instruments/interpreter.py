@@ -521,6 +521,14 @@ def running() -> bool:
     return bool(_running)
 
 
+#: Functions of the language that tensors have too (`x.sum(0)`): unbound where a kernel would be compiled
+_MEMBERS = [name for name, value in vars(tl.core.tensor).items() if isinstance(value, JITFunction) and hasattr(tl, name)]
+
+
+def _member(name: str):
+    return lambda self, *args, **kwargs: getattr(tl, name)(self, *args, **kwargs)
+
+
 _OPERATORS = [f"__{r}{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift",
                                            "rshift") for r in ("", "r")] + ["__lt__", "__le__", "__gt__", "__ge__", "__eq__",
                                                                            "__ne__"]
@@ -583,6 +591,8 @@ class _Grid(stock.GridExecutor):
         _running.append(launch)
         scope = stock._patch_lang(_LANGUAGE)
         scope.set_attr(tl, "range", _range)
+        for name in _MEMBERS:
+            scope.set_attr(tl.tensor, name, _member(name))
         for name in _OPERATORS:
             if hasattr(tl.constexpr, name):
                 scope.set_attr(tl.constexpr, name, _beside_tensors(getattr(tl.constexpr, name)))

@@ -209,23 +209,23 @@ SEVERAL = (1 << 31) - 1  # in the place of a program's number: more than one
 
 
 class _Shared:
-    """Which program of the running launch last wrote, and read, each byte of one storage (launch << 32 | program), and how
-    many atomic operations it had done by then."""
+    """Which program of the running launch last wrote, read, and updated atomically each byte of one storage (launch << 32 |
+    program), and how many atomic operations it had done by then."""
 
     def __init__(self, nbytes: int):
-        self.last = {kind: np.full(nbytes, -1, np.int64) for kind in ("read", "write")}
-        self.when = {kind: np.zeros(nbytes, np.int32) for kind in ("read", "write")}
+        self.last = {kind: np.full(nbytes, -1, np.int64) for kind in ("read", "write", "atomic")}
+        self.when = {kind: np.zeros(nbytes, np.int32) for kind in ("read", "write", "atomic")}
 
     def meet(self, kind: str, at: np.ndarray, launch: int, program: int, atomics: dict) -> tuple:
-        """Where this access and another program's meet: ((position, the other program) of a read and a write, or None, and
-        the positions that another program wrote, for a write). Notes the access.
+        """Where this access and another program's meet: ((position, the other program, what that did) or None, and the
+        positions that another program wrote, for a write). Notes the access.
 
         atomics: how many each program has done. Where this one has done some, what another one did before its own last
         atomic is behind it, and no conflict.
         """
         me = launch << 32 | program
-        read, written = None, None
-        for before in ("read", "write"):
+        met, written = None, None
+        for before in ("read", "write", "atomic"):
             last = self.last[before][at]
             others = (last >> 32 == launch) & (last != me)
             if others.any() and atomics.get(program):
@@ -233,13 +233,13 @@ class _Shared:
                 others &= done <= self.when[before][at]
             if others.any() and before == kind == "write":
                 written = at[others]
-            elif others.any() and before != kind:
+            elif others.any() and before != kind and met is None:
                 first = int(np.argmax(others))
-                read = int(at[first]), int(last[first] & SEVERAL)
+                met = int(at[first]), int(last[first] & SEVERAL), before
         last = self.last[kind][at]
         self.last[kind][at] = np.where((last >> 32 == launch) & (last != me), launch << 32 | SEVERAL, me)
         self.when[kind][at] = atomics.get(program, 0)
-        return read, written
+        return met, written
 
 
 def _key(tensor) -> tuple:
@@ -292,7 +292,7 @@ def _meter_guard():
             program = (x * ny + y) * nz + z
             if kind == "atomic":
                 self.atomics[program] = self.atomics.get(program, 0) + 1
-            elif np.prod(self.launch.grid) > 1:
+            if np.prod(self.launch.grid) > 1:
                 self._meet(kind, argument, byte_offsets.reshape(-1), program)
             self._across(argument, byte_offsets.reshape(-1))
 
@@ -311,11 +311,11 @@ def _meter_guard():
                 self.shared[storage.data_ptr()] = _Shared(storage.nbytes())
             start = argument.device_tensor.storage_offset() * argument.itemsize
             name = self._of(argument).report.name
-            read, written = self.shared[storage.data_ptr()].meet(kind, byte_offsets + start, len(self.kernels), program,
-                                                                 self.atomics)
-            if read:
-                one, two = ("reads", "write") if kind == "read" else ("writes", "read")
-                self._race(program, one, name, (read[0] - start) // argument.itemsize, read[1], two)
+            met, written = self.shared[storage.data_ptr()].meet(kind, byte_offsets + start, len(self.kernels), program,
+                                                                self.atomics)
+            if met:
+                words = {"read": "read", "write": "write", "atomic": "update"}
+                self._race(program, f"{words[kind]}s", name, (met[0] - start) // argument.itemsize, met[1], words[met[2]])
             if written is not None:
                 self.contested.append((argument, written - start, program, name))
 

@@ -21,7 +21,7 @@ from grading.arrays import STORAGE, Tensor, decode, encode, rounded, tensor
 
 #: Kinds of failure, the most telling first; `Task.hints` may say for each of them what to do.
 KINDS = ("not_defined", "stopped", "left_over", "no_kernel", "foreign_kernel", "refused", "out_of_bounds", "unwritten",
-         "exception", "compile", "tf32", "promise", "race", "count", "type", "dtype", "shape", "strides", "not_by_kernel",
+         "promise", "race", "exception", "compile", "tf32", "count", "type", "dtype", "shape", "strides", "not_by_kernel",
          "torch_work", "slip", "overflow", "infinite", "nan", "divisor", "sixteen_bit", "rounded_output", "row_scale", "tail",
          "some_rows", "wrong", "not_read", "input_changed", "kept", "verdict", "tile_too_wide", "whole_tensor", "bytes",
          "sectors", "slow")

@@ -208,7 +208,8 @@ def test_unknown_tasks_and_exercises_are_named():
         tasks.tasks_of("77_nothing")
 
 
-def test_without_triton_a_kernel_task_is_pending_not_failed(tmp_path):
+def test_without_triton_a_kernel_task_is_pending_not_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(judge.importlib.util, "find_spec", lambda name: None)
     task = tasks.task("05.3")
     nowhere = record.Environment(mode="unavailable", device="cpu", torch="2", triton="missing")
     error = record.Error(type="RuntimeError", text="no triton")
