@@ -110,7 +110,7 @@ def run(options) -> int:
 def run_one(options) -> int:
     """Grade one file into DIR/records."""
     limits = limits_of(options)
-    if not options.file.exists():
+    if not os.path.lexists(options.file):
         raise Usage(f"{options.file}: no such file")
     writable(options.report)
     if options.leash:

@@ -87,6 +87,8 @@ FAR = f". That is too far outside for a missing mask alone: {INDEX}"
 CONSTANT = ("Rounding would differ from row to row. A constant with too few digits does this, or a small term that is missing "
             "or stands in another place.")
 
+MAX_WIDTHS = 8  # of tiles that slips are tried with
+
 FEW = 8  # columns below which any row looks like a multiple of the right one
 
 
@@ -185,10 +187,10 @@ WHOLE = ("no_kernel", "foreign_kernel", "refused", "stopped")
 
 
 def of_kernels(task: Task, trace: record.Trace | None, played: record.Played | None, playing: str, launched: bool,
-               defined: set | None) -> list:
+               defined) -> list:
     """[(case index, Finding)] about a task's kernels as a whole: where they come from, and whether they ran by themselves."""
-    foreign = [told.name for told in trace.functions if not told.own or defined is not None and tree_of(told.source)
-               not in defined] if trace else []
+    foreign = [told.name for told in trace.functions if not told.own or defined and not defined(told.name, told.source)
+               ] if trace else []
     if not launched:
         return [(0, Finding("no_kernel", "no Triton kernel was launched"))]
     if foreign:
@@ -265,7 +267,7 @@ def expected_of(task: Task, function: str, arguments: dict) -> list:
 def widths_of(arguments: dict, metered: record.Metered | None) -> list:
     """What a tile may be wide: the sides of the kernels' accesses, or plain numbers of the call."""
     if metered:
-        return sorted({side for shape in metered.shapes for side in shape if side > 1})
+        return sorted({side for shape in metered.shapes for side in shape if side > 1})[-MAX_WIDTHS:]
     return sorted({n for n in arguments.values() if type(n) is int and n > 1})
 
 

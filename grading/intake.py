@@ -142,11 +142,13 @@ def _folder(folder: Path, label: str, leave_out: Path | None) -> tuple[list, lis
         shown, suffix = label + text(child.name), child.suffix.lower()
         if _hidden(child.name) or child == leave_out:
             continue
-        if child.is_dir() and not child.is_symlink():
+        if child.is_symlink() and suffix != ".zip":  # never followed here; reading it says why
+            found.append(Handed(text(child.stem), shown, child))
+        elif child.is_dir():
             found += _of_learner(child, shown)
         elif suffix == ".zip":
             found += _zip(child, text(child.stem), shown, split=False)[0]
-        elif _candidate(suffix, lambda: _begins(child)) or child.is_dir() or not child.exists():  # links, both
+        elif _candidate(suffix, lambda: _begins(child)):
             found.append(Handed(text(child.stem), shown, child))
         else:
             aside.append(shown)

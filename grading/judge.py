@@ -14,7 +14,8 @@ from grading.record import RUN, Undecodable, Verdict
 from grading.tasks import Given, RandomTensor, Task
 
 ALL = {2: "both", 3: "all three", 4: "all four"}
-MAX_BYTES = 1 << 30  # of one returned array
+MAX_BYTES = 1 << 28  # of all that one call returned
+MAX_DIMENSIONS = 32
 KINDS_OF_TIMING = ("slow", "exception")  # of a failure at the timed size that says nothing against the results
 
 
@@ -75,20 +76,20 @@ def unreadable(task: Task, error: Exception) -> Verdict:
                                 "Answer cells must leave the files of the grading run alone."))
 
 
-def judge(given: Given, left: Left, stopped: str = "", defined: set | None = None) -> Verdict:
+def judge(given: Given, left: Left, stopped: str = "", defined=None) -> Verdict:
     """The verdict on a task. What does not decode, or lacks what the course's own code writes, is the learner's fault; any
     exception is the grader's.
 
-    stopped: why the run of this task ended early, when it did. defined: the functions that stand in the notebook's cells, as
-    diagnose.tree_of makes them, where that is known.
+    stopped: why the run of this task ended early, when it did. defined(name, source): whether such a function stands in the
+    notebook's cells, where that is known.
     """
     try:
         return _judge(given, left, stopped, defined)
-    except Undecodable as error:
+    except (Undecodable, MemoryError) as error:
         return unreadable(given.task, error)
 
 
-def _judge(given: Given, left: Left, stopped: str, defined: set | None) -> Verdict:
+def _judge(given: Given, left: Left, stopped: str, defined) -> Verdict:
     task, run = given.task, left.run
     if stopped and run:  # the interrupt that ends a cell reaches the function that runs
         run.cases = [case for case in run.cases if not case.error or case.error.type != "KeyboardInterrupt"]
@@ -143,14 +144,14 @@ def _stubs(task: Task, cases: list) -> set:
     return {name for name, unwritten in told.items() if all(unwritten)}
 
 
-def _findings(given: Given, left: Left, defined: set | None) -> tuple[list, int]:
+def _findings(given: Given, left: Left, defined) -> tuple[list, int]:
     """[(case index, Finding)] of every case, and how many cases were right when compiled."""
     task, found, compiled = given.task, [], 0
     cases = (left.run.cases if left.run else [])[:len(task.cases)]
     for index, case in enumerate(cases):
         here = diagnose.of_run(given, index, case)
         if task.kernel:
-            here += _untouched(given, index, left, case)
+            here += _untouched(given, index, left, case) if left.played else []
         elif not case.error:
             here += _of_values(given, index, 0, left.home, case)
             if case.second is not None and not here:
@@ -198,6 +199,9 @@ def _of_values(given: Given, index: int, turn: int, home: Path, told, metered=No
     if told.returned is None:
         raise Undecodable("a case came back without results")
     arguments = given.arguments(index, turn)
+    arrays = [item for item in told.returned if isinstance(item, record.Array) and item.dtype in STORAGE]
+    if sum(max(math.prod(item.shape), 0) * STORAGE[item.dtype].itemsize for item in arrays) > MAX_BYTES:
+        raise Undecodable(f"a case returned more than {MAX_BYTES >> 20} MiB")
     return diagnose.of_values(given, index, turn, [_got(home, item) for item in told.returned],
                               _after(home, told.after, arguments), getattr(told, "metered", None) or metered)
 
@@ -231,7 +235,7 @@ def _raw(home: Path, file: str, dtype: np.dtype, count: int) -> np.ndarray:
 
 
 def _array(home: Path, item: record.Array) -> np.ndarray:
-    if item.dtype not in STORAGE or min(item.shape, default=0) < 0:
+    if item.dtype not in STORAGE or min(item.shape, default=0) < 0 or len(item.shape) > MAX_DIMENSIONS:
         raise Undecodable(f"{item.file} is of {item.dtype} and shape {item.shape}")
     return decode(_raw(home, item.file, STORAGE[item.dtype], math.prod(item.shape)), item.dtype).reshape(item.shape)
 

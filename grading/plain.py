@@ -8,7 +8,6 @@ with these builtins and no others.
 
 import ast
 import builtins
-import importlib
 import re
 import types
 
@@ -17,11 +16,17 @@ from grading import record
 WORDS = ("range", "len", "min", "max", "abs", "int", "float", "bool", "print", "tuple", "list", "sum", "any", "all", "slice",
          "zip", "enumerate", "isinstance", "str", "NotImplementedError", "ValueError", "AssertionError")
 BUILTINS = {name: getattr(builtins, name) for name in WORDS}
-BARRED = (ast.Import, ast.ImportFrom, ast.Lambda, ast.ClassDef, ast.Global, ast.Nonlocal, ast.Try, ast.With, ast.Yield,
-          ast.YieldFrom, ast.Await, ast.AsyncFunctionDef, ast.Delete, ast.AsyncFor, ast.AsyncWith)
+NODES = (ast.FunctionDef, ast.arguments, ast.arg, ast.keyword, ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For,
+         ast.While, ast.If, ast.IfExp, ast.Return, ast.Pass, ast.Break, ast.Continue, ast.Assert, ast.Raise, ast.Call,
+         ast.Attribute, ast.Subscript, ast.Slice, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Starred, ast.BinOp,
+         ast.UnaryOp, ast.BoolOp, ast.Compare, ast.JoinedStr, ast.FormattedValue, ast.ListComp, ast.comprehension,
+         ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
 OF_TRITON = {"cdiv", "next_power_of_2", "language"}  # that kernels use; the rest of the module compiles and launches
 MODULES = re.compile(r"triton\.language(\.math|\.extra(\.cuda)?(\.libdevice)?)?$")
-MAX_SOURCE, MAX_FUNCTIONS = 100_000, 64  # characters of one function; functions of one task
+INNER = ("member", "semantic", "generator")  # keywords by which the language's functions call each other
+CLASSES = ("constexpr", "range", "static_range", "tensor", "dtype", "block_type", "pointer_type", "tensor_descriptor",
+           "PropagateNan", "tuple", "slice")
+MAX_FUNCTIONS = 64  # of one task
 
 
 class NotPlain(ValueError):
@@ -45,8 +50,6 @@ def check(functions: list) -> None:
         raise NotPlain(f"{len(functions)} functions take part, at most {MAX_FUNCTIONS} may")
     offered = attributes()
     for function in functions:
-        if len(function.source) > MAX_SOURCE:
-            raise NotPlain(f"the kernel {function.name} has more than {MAX_SOURCE:,} characters")
         try:
             tree = ast.parse(function.source).body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -62,8 +65,10 @@ def _check(function: record.Source, tree: ast.FunctionDef, offered: set) -> None
         n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | {function.name}
     roots = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in _evaluated(tree):
-        if isinstance(node, BARRED) or isinstance(node, ast.FunctionDef) and node is not tree:
+        if not isinstance(node, NODES) or isinstance(node, ast.FunctionDef) and node is not tree:
             raise NotPlain(f"{kernel} holds `{_shown(function, node)}`")
+        if isinstance(node, ast.keyword) and (not node.arg or node.arg.startswith("_") or node.arg in INNER):
+            raise NotPlain(f"{kernel} passes `{node.arg or '**'}`, which is the language's own")
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
             raise NotPlain(f"{kernel} holds `{_shown(function, node)}`")
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own:
@@ -83,11 +88,13 @@ def _check(function: record.Source, tree: ast.FunctionDef, offered: set) -> None
 
 
 def _evaluated(tree: ast.FunctionDef):
-    """Every node but those of annotations, which are left out before the function is made."""
-    notes = {id(part) for a in ast.walk(tree) if isinstance(a, ast.arg) and a.annotation for part in ast.walk(a.annotation)}
-    if tree.returns:
-        notes |= {id(part) for part in ast.walk(tree.returns)}
-    return [node for node in ast.walk(tree) if id(node) not in notes]
+    """Every node but those of annotations, which the replay leaves out; NotPlain for one that it cannot leave out."""
+    notes = [a.annotation for a in ast.walk(tree) if isinstance(a, ast.arg) and a.annotation]
+    notes += [tree.returns] if tree.returns else []
+    if any(note.lineno != note.end_lineno for note in notes):
+        raise NotPlain(f"the kernel {tree.name} has a hint of several lines")
+    left_out = {id(part) for note in notes for part in ast.walk(note)}
+    return [node for node in ast.walk(tree) if id(node) not in left_out]
 
 
 def _attribute(function: record.Source, node: ast.Attribute, own: set, offered: set, kernel: str) -> None:
@@ -97,7 +104,7 @@ def _attribute(function: record.Source, node: ast.Attribute, own: set, offered: 
         root = root.value
     value = function.globals.get(root.id) if isinstance(root, ast.Name) and root.id not in own else None
     if isinstance(value, record.Language):
-        language(".".join((value.name, *names)), kernel)
+        language(".".join((value.name, *names)), kernel, offered)
     elif isinstance(value, record.Function) or any(name.startswith("_") or name not in offered for name in names):
         raise NotPlain(f"{kernel} uses `{_shown(function, node)}`, which Triton's language does not have")
 
@@ -106,33 +113,39 @@ def _shown(function: record.Source, node) -> str:
     return (ast.get_source_segment(function.source, node) or type(node).__name__).splitlines()[0][:80]
 
 
-def language(dotted: str, kernel: str = "a kernel"):
-    """The object of Triton's language by this name; NotPlain where it is not of the language."""
-    if dotted == "triton" or dotted.startswith("triton.") and dotted.split(".")[-1] in OF_TRITON - {"language"}:
-        import triton
+def language(dotted: str, kernel: str = "a kernel", offered: set | None = None):
+    """The object of Triton's language by this name: a function of it, a dtype or one of a few classes, or what a dtype has;
+    NotPlain where it is not of the language."""
+    import triton
 
-        return triton if dotted == "triton" else getattr(triton, dotted.split(".")[-1])
+    refused = NotPlain(f"{kernel} uses `{dotted}`, which is not Triton's language")
     words = dotted.split(".")
     if words[0] == "math":
         raise NotPlain(f"{kernel} uses `{dotted}`: let Python compute it before, as a global tl.constexpr or an argument")
     if words[0] != "triton" or len(words) > 8 or any(word.startswith("_") for word in words):
-        raise NotPlain(f"{kernel} uses `{dotted}`, which is not Triton's language")
-    value, known = None, ""
-    for count in range(len(words), 0, -1):
-        try:
-            value, known = importlib.import_module(".".join(words[:count])), ".".join(words[:count])
-            break
-        except ImportError:
-            continue
-    if not known.startswith("triton.language"):
-        raise NotPlain(f"{kernel} uses `{dotted}`, which is not Triton's language")
-    for word in words[len(known.split(".")):]:
+        raise refused
+    if len(words) == 1:
+        return triton
+    if words[-1] in OF_TRITON and words[1] != "language":
+        return getattr(triton, words[-1])
+    if words[1] != "language":
+        raise refused
+    module, rest = triton.language, words[2:]
+    if rest and rest[0] in ("core", "standard", "math", "random"):  # where functions of the language say they come from
+        if hasattr(triton.language, rest[-1]) and len(rest) == 2 and rest[0] != "math":
+            rest = rest[1:]
+    while rest and isinstance(getattr(module, rest[0], None), types.ModuleType):
+        module, rest = getattr(module, rest[0]), rest[1:]
+        if not MODULES.match(module.__name__):
+            raise refused
+    if not rest:
+        return module
+    value = getattr(module, rest[0], None)
+    if not (triton.language.core.is_builtin(value) or isinstance(value, (triton.JITFunction, triton.language.dtype))
+            or module is triton.language and rest[0] in CLASSES or rest[0] in OF_TRITON):
+        raise refused
+    for word in rest[1:]:
+        if word not in (offered or attributes()) and rest[0] != "PropagateNan":
+            raise refused
         value = getattr(value, word, None)
-        home = getattr(getattr(value, "fn", value), "__module__", "") or "triton.language"
-        if isinstance(value, types.ModuleType):
-            home = value.__name__ if MODULES.match(value.__name__) else ""
-        if value is None or not str(home).startswith("triton.language"):
-            raise NotPlain(f"{kernel} uses `{dotted}`, which is not Triton's language")
-    if isinstance(value, types.ModuleType) and not MODULES.match(value.__name__):
-        raise NotPlain(f"{kernel} uses `{dotted}`, which is not Triton's language")
     return value

@@ -13,8 +13,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
-MAX_RECORD = 64 << 20  # bytes of one record that crosses the wall
+MAX_RECORD = 16 << 20  # bytes of one record that crosses the wall
 RUN, PLAYED = (0, 1), (2, 3)  # the turns of a case's inputs that a learner's process gets, and that its replay gets
+
+
+#: Bounds on what a process may tell: beyond them a record does not decode
+Word = Annotated[str, msgspec.Meta(max_length=300)]
+Text = Annotated[str, msgspec.Meta(max_length=2000)]
+Code = Annotated[str, msgspec.Meta(max_length=100_000)]
+Numbers = Annotated[list[int], msgspec.Meta(max_length=64)]
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -27,40 +34,40 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Environment(Record):
     """What a process runs on. mode: as instruments.backend.mode() says."""
 
-    mode: str
-    device: str
-    torch: str
-    triton: str
+    mode: Word
+    device: Word
+    torch: Word
+    triton: Word
 
 
 class Error(Record):
     """An exception. where: the line of the learner's cell that it came through last. kernel: the kernel that raised it."""
 
-    type: str
-    text: str
-    where: str = ""
-    kernel: str = ""
+    type: Word
+    text: Text
+    where: Text = ""
+    kernel: Word = ""
 
 
 class Array(Record, tag="array"):
     """A tensor that came back: its storage in row-major order in `file`, its dtype's name, shape and strides."""
 
-    file: str
-    dtype: str
-    shape: list[int]
-    strides: list[int]
+    file: Word
+    dtype: Word
+    shape: Numbers
+    strides: Numbers
 
 
 class Value(Record, tag="value"):
     """A plain value that came back."""
 
-    value: None | bool | int | float | str
+    value: None | bool | int | float | Text
 
 
 class Other(Record, tag="other"):
     """Something that is neither: the name of its type."""
 
-    name: str
+    name: Word
 
 
 class Case(Record):
@@ -73,12 +80,12 @@ class Case(Record):
 
     error: Error | None = None
     stub: bool = False
-    returned: list[Array | Value | Other] | None = None
+    returned: Annotated[list[Array | Value | Other], msgspec.Meta(max_length=100)] | None = None
     after: dict[str, str] = {}
     operations: dict[str, int] = {}
     changed: list[str] = []
     held: bool = True
-    second: list[Array | Value | Other] | None = None
+    second: Annotated[list[Array | Value | Other], msgspec.Meta(max_length=100)] | None = None
 
 
 class Run(Record):
@@ -87,7 +94,7 @@ class Run(Record):
 
     environment: Environment
     finished: bool = False
-    cases: list[Case] = []
+    cases: Annotated[list[Case], msgspec.Meta(max_length=200)] = []
     timed: Case | None = None
 
 
@@ -98,23 +105,23 @@ class View(Record, tag="view"):
     """A tensor: a storage by its number, and how it is seen."""
 
     storage: int
-    dtype: str
+    dtype: Word
     offset: int
-    shape: list[int]
-    stride: list[int]
+    shape: Numbers
+    stride: Numbers
 
 
 class Number(Record, tag="number"):
     """A plain value, or a constexpr of one."""
 
-    value: None | bool | int | float | str
+    value: None | bool | int | float | Text
     constexpr: bool = False
 
 
 class DType(Record, tag="dtype"):
     """A dtype: of Triton's language, or torch's."""
 
-    name: str
+    name: Word
     torch: bool = False
 
 
@@ -135,15 +142,15 @@ class Descriptor(Record, tag="descriptor"):
     """A tensor descriptor made on the host."""
 
     base: View
-    shape: list[int]
-    strides: list[int]
-    block_shape: list[int]
+    shape: Numbers
+    strides: Numbers
+    block_shape: Numbers
 
 
 class Language(Record, tag="language"):
     """Something of Triton's language, or the language itself, by its dotted name."""
 
-    name: str
+    name: Word
 
 
 Given = View | Number | DType | Items | Function | Descriptor | Language | Other
@@ -156,19 +163,19 @@ class State(Record):
     nbytes, dtype: of the whole storage. first: no launch of the call had it before.
     """
 
-    dtype: str
+    dtype: Word
     nbytes: int
     first: bool
-    argument: str = ""
-    fill: str = ""
-    file: str = ""
+    argument: Word = ""
+    fill: Word = ""
+    file: Word = ""
 
 
 class Launch(Record):
     """One launch. before: {storage: State}. others: the same launch as the other configs of an autotuner would do it."""
 
     kernel: int
-    grid: list[int]
+    grid: Numbers
     args: dict[str, Given]
     options: dict[str, None | bool | int | str] = {}
     before: dict[int, State] = {}
@@ -191,8 +198,8 @@ class Source(Record):
     own: it was defined in the notebook. constexpr: it is a triton.constexpr_function.
     """
 
-    name: str
-    source: str
+    name: Word
+    source: Code
     line: int
     globals: dict[str, Given] = {}
     own: bool = True
@@ -202,7 +209,7 @@ class Source(Record):
 class Trace(Record):
     """Which kernels a task launched, on what: {case: its calls}, and the functions that stand for kernels."""
 
-    functions: list[Source] = []
+    functions: Annotated[list[Source], msgspec.Meta(max_length=64)] = []
     calls: dict[str, list[Call]] = {}
 
 
@@ -212,19 +219,19 @@ class Trace(Record):
 class Stray(Record):
     """An access outside its tensor, as instruments.meter tells it."""
 
-    kind: str
-    program: list[int]
+    kind: Word
+    program: Numbers
     index: int
     count: int
-    text: str
+    text: Text
 
 
 class Counts(Record):
     """What happened to one tensor, as instruments.meter counts it. role: the argument's name, or "returned 0"."""
 
-    name: str
-    role: str
-    shape: list[int]
+    name: Word
+    role: Word
+    shape: Numbers
     read: int
     written: int
     unique_read: int
@@ -254,9 +261,9 @@ class Metered(Record):
 class Compile(Record):
     """What did not compile, or (tf32) compiles to products in TF32."""
 
-    kernel: str
+    kernel: Word
     arch: int
-    text: str
+    text: Text
     tf32: bool = False
 
 
@@ -265,10 +272,10 @@ class Replayed(Record):
 
     turn: int = 0
     error: Error | None = None
-    returned: list[Array | Value | Other] | None = None
+    returned: Annotated[list[Array | Value | Other], msgspec.Meta(max_length=100)] | None = None
     after: dict[str, str] = {}
     metered: Metered | None = None
-    compile: list[Compile] = []
+    compile: Annotated[list[Compile], msgspec.Meta(max_length=1000)] = []
     compiled: "Replayed | None" = None
 
 
@@ -290,7 +297,7 @@ class Played(Record):
     """
 
     finished: bool = False
-    refused: str = ""
+    refused: Text = ""
     fault: tuple[int, str, str] | None = None
     cases: dict[int, list[Replayed]] = {}
     speed: Speed | None = None
@@ -315,8 +322,10 @@ def inside(folder: Path, path: Path, most: int) -> bytes:
             if not stat.S_ISREG(status.st_mode) or status.st_size > most:
                 raise Undecodable(f"{path.name} is not a plain file of at most {most:,} bytes")
             return file.read(most + 1)
-    except (OSError, RuntimeError) as error:
-        raise Undecodable(f"{path.name} cannot be read ({type(error).__name__})") from None
+    except (OSError, RuntimeError, ValueError) as error:
+        if isinstance(error, Undecodable):
+            raise
+        raise Undecodable(f"{path.name!r} cannot be read ({type(error).__name__})") from None
 
 
 def read(kind: type, folder: Path, path: Path) -> Record | None:
@@ -325,7 +334,7 @@ def read(kind: type, folder: Path, path: Path) -> Record | None:
         return None
     try:
         return msgspec.msgpack.decode(inside(folder, path, MAX_RECORD), type=kind)
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+    except (msgspec.DecodeError, RecursionError, MemoryError, ValueError) as error:
         raise Undecodable(f"{path.name}: {str(error)[:200]}") from None
 
 

@@ -37,6 +37,7 @@ MAX_WARPS, MAX_GRID = 32, 65_535  # of a program; programs on the second and thi
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 MAX_STORAGE = 1 << 30  # bytes of one tensor
 MAX_TOLD = 20  # out-of-bounds accesses, races and broken promises told
+MAX_SHAPES = 64  # of tiles, the largest
 MAX_PROGRAMS = 1000  # of which it is told what they stored
 SIDE_BY_SIDE = 2  # tasks played at once
 
@@ -54,7 +55,7 @@ def functions_of(trace: record.Trace) -> list:
         function = _function(told, f"<answer_kernel_{number}_{told.name}>")
         made.append(triton.constexpr_function(function) if told.constexpr else triton.jit(function))
     for told, kernel in zip(trace.functions, made):
-        used = _names(ast.parse(_without_annotations(told.source)))
+        used = {name for name in _names(ast.parse(_without_annotations(told.source))) if not name.startswith("__")}
         for name, value in told.globals.items():
             if name in used:
                 kernel.fn.__globals__[name] = _constant(value, made)
@@ -64,7 +65,7 @@ def functions_of(trace: record.Trace) -> list:
 def _function(told: record.Source, file: str):
     """A Python function from its source, whose lines are numbered as in the learner's cell."""
     source = "\n" * (max(told.line, 1) - 1) + _without_annotations(told.source)
-    signature = _names(ast.parse(source).body[0].args)
+    signature = _names(ast.parse(source).body[0].args) - {name for name in told.globals if name.startswith("__")}
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace = {"__builtins__": plain.BUILTINS, "__name__": "answer_kernels", "__file__": file}
     module = types.ModuleType("answer_kernels")
@@ -90,8 +91,8 @@ def _without_annotations(source: str) -> str:
     for note in sorted(notes, key=lambda note: (note.lineno, note.col_offset), reverse=True):
         text = ast.get_source_segment(source, note) or ""
         word = text.strip("'\"")
-        if note.lineno != note.end_lineno or (word.endswith("constexpr") and word.replace(".", "").isidentifier()):
-            continue
+        if word.endswith("constexpr") and word.replace(".", "").isidentifier():
+            continue  # Triton reads it; any other hint is for people
         line = lines[note.lineno - 1].encode()
         lines[note.lineno - 1] = (line[:note.col_offset] + b"None" + line[note.end_col_offset:]).decode()
     return "".join(lines)
@@ -202,6 +203,9 @@ class Player:
                     raise ValueError("a tensor of an impossible size")
                 return torch.full(value.shape, float("nan") if dtype.is_floating_point else 0, dtype=dtype,
                                   device=backend.device())
+            last = value.offset + sum((n - 1) * s for n, s in zip(value.shape, value.stride)) if all(value.shape) else 0
+            if min(value.offset, last, *value.stride, 0) < 0 or (last + 1) * dtype.itemsize > storages[value.storage].nbytes():
+                raise ValueError("a view of more than its storage")
             return torch.empty(0, dtype=dtype, device=backend.device()).set_(
                 storages[value.storage], value.offset, value.shape, value.stride)
         if isinstance(value, record.Descriptor):
@@ -255,7 +259,7 @@ def metered(player: Player, arguments: dict, out: Path, name: str, compiling: "C
         strays=[record.Stray(kind=a.kind, program=list(a.program), index=a.index, count=a.count, text=str(a))
                 for a in t.out_of_bounds[:MAX_TOLD]]) for t in report.tensors.values()]
     return report.result, record.Metered(
-        tensors=tensors, kernels=kernels[:1000], programs=report.programs, shapes=[list(s) for s in report.widths],
+        tensors=tensors, kernels=kernels[:1000], programs=report.programs, shapes=sorted(map(list, report.widths), key=math.prod)[-MAX_SHAPES:],
         python=sorted(python), races=report.races[:MAX_TOLD], promises=report.promises[:MAX_TOLD])
 
 
@@ -618,6 +622,8 @@ def alone(folder: Path, name: str, seconds: float) -> int:
     own = folder / "results" / name
     os.environ.update(dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(own)))
     enter.narrow(str(own))
+    nowhere = os.open(os.devnull, os.O_WRONLY)  # what kernels print is no one's to read
+    os.dup2(nowhere, 1), os.dup2(nowhere, 2)
     play(name, folder)
     return 0
 

@@ -157,7 +157,7 @@ class Grading:
         self.plan = transplant(original, submitted, "", self.functions)
         self.found: dict[str, Verdict] = {}
         self.environment: record.Environment | None = None
-        self.defined = {tree for cell in self.plan.notebook.cells for tree in functions_in(cell.source)}
+        self.defined = Defined([cell.source for cell in self.plan.notebook.cells])
 
     def verdicts(self) -> dict:
         """{task id: Verdict}, in the tasks' order."""
@@ -195,12 +195,12 @@ class Grading:
         for task in ready:
             try:
                 traces[task.id] = judge.left_by(task, place)
-            except Undecodable as error:
+            except (Undecodable, MemoryError) as error:
                 self.found[task.id] = judge.unreadable(task, error)
                 continue
             run = traces[task.id].run
             self.environment = self.environment or (run.environment if run else None)
-            verdict = _of_the_cells(task, run, ends, task.id in stopped, self.cell_seconds, place)
+            verdict = _of_the_cells(task, run, ends, task.id in stopped, self.cell_seconds)
             if verdict:
                 self.found[task.id] = verdict
         judged = [task for task in ready if task.id not in self.found and (
@@ -247,8 +247,7 @@ def _fault(task: Task, error: Exception) -> Verdict:
                         "is no fault of the answer")
 
 
-def _of_the_cells(task: Task, run: record.Run | None, ends: dict, stopped: bool, cell_seconds: float,
-                  place: Path) -> Verdict | None:
+def _of_the_cells(task: Task, run: record.Run | None, ends: dict, stopped: bool, cell_seconds: float) -> Verdict | None:
     """The verdict that a task's cells give before any result is looked at; None for none."""
     answer = ends.get(("answer", task.id), {})
     if answer.get("status") == "timeout":  # whatever it had defined until then
@@ -257,8 +256,8 @@ def _of_the_cells(task: Task, run: record.Run | None, ends: dict, stopped: bool,
     if answer.get("status") == "error" and (not run or run.cases and run.cases[0].error
                                             and run.cases[0].error.type == "NameError"):
         return _broken(task, answer)
-    checked = ends.get(("check", task.id), {}).get("status") == "ok"
-    if not run and not stopped and (checked or (place / "results" / task.id).is_symlink()):
+    checked = ends.get(("check", task.id), {}).get("status") in ("ok", "error")
+    if not run and not stopped and checked:
         return judge.failed(task, Finding("stopped", "its check cell left no result", "Answer cells must leave IPython and "
                                           "the files of the grading run alone."))
     return None
@@ -276,29 +275,32 @@ def _broken(task: Task, end: dict) -> Verdict:
     return judge.failed(task, Finding("exception", f"the answer cell did not run: {end['text'][:500]}{line}", advice))
 
 
-def functions_in(source: str) -> set:
-    """The functions that a cell defines, as diagnose.tree_of makes them; of a cell that is no Python (`!` lines, say) what
-    can be read."""
-    try:
-        tree = ast.parse(source)
-        found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        lines, trees = source.splitlines(), set()
-        for start, line in enumerate(lines):
-            margin = re.match(r"([ \t]*)def \w", line)
-            if margin:
-                end = next((n for n in range(start + 1, len(lines)) if lines[n].strip() and not lines[n].startswith(
-                    (margin[1] + " ", margin[1] + "\t", margin[1] + ")"))), len(lines))
-                trees.add(tree_of("\n".join(part.removeprefix(margin[1]) for part in lines[start:end])))
-        return trees
-    trees = set()
-    for node in found:
-        node.decorator_list = []
-        try:
-            trees.add(ast.dump(node))
-        except RecursionError:
-            continue
-    return trees
+class Defined:
+    """Whether a function, by its name and source, stands in some cells: `!` lines and blanks, comments and decorators aside."""
+
+    SAME = 20  # functions of one name that are looked at, the last ones
+
+    def __init__(self, sources: list):
+        self.nodes: dict = {}
+        for source in sources:
+            try:
+                tree = ast.parse(re.sub(r"^([ \t]*)[%!].*$", r"\1pass", source, flags=re.MULTILINE))
+            except (SyntaxError, ValueError, RecursionError, MemoryError):
+                continue
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef):
+                    self.nodes.setdefault(node.name, []).append(node)
+
+    def __call__(self, name: str, source: str) -> bool:
+        wanted = tree_of(source)
+        for node in reversed(self.nodes.get(name, [])[-self.SAME:]):
+            node.decorator_list = []
+            try:
+                if wanted and ast.dump(node) == wanted:
+                    return True
+            except RecursionError:
+                continue
+        return False
 
 
 # ---------------------------------------------------------------- the replay

@@ -209,6 +209,8 @@ def launch(rng):
 BREAK_EVEN = Task(
     id="01.3", title="The size at which launches stop mattering", points=2, functions={"break_even": break_even},
     cases=(Case("some GPU and launch cost", launch), Case("another", launch),
+           Case("19 bytes per element, 0.3 TB/s, 2.3 µs", lambda rng: {"bytes_per_element": 19, "bandwidth": 0.3,
+                                                                        "launch_us": 2.3}),
            Case("6 bytes per element, 4.8 TB/s, 5 µs", lambda rng: {"bytes_per_element": 6, "bandwidth": 4.8,
                                                                     "launch_us": 5.0})),
     slips=(
@@ -263,6 +265,8 @@ BOUND = Task(
         Case("a large square GEMM, H200", on(H200, 4000, 9000, lambda n: gemm(n, n, n))),
         Case("a GEMM of 16 rows, H200", on(H200, 8000, 16000, lambda n: gemm(16, n, n))),
         Case("160 FLOPs per element, elementwise, H200", on(H200, 10**8, 10**9, lambda n: (4 * n, 160 * n, 1, False))),
+        Case("400 FLOPs per element of a small tensor, H200", on(H200, 10**6, 2 * 10**6, lambda n: (4 * n, 400 * n, 1, False))),
+        Case("400 FLOPs per element of a tiny tensor, H200", on(H200, 10**4, 10**5, lambda n: (4 * n, 400 * n, 1, False))),
         Case("six eager operations on a matrix, H200", on(H200, 10**6, 1_600_000, lambda n: (14 * n, 7 * n, 6, False))),
         Case("a GEMM of 64 rows, T4", on(T4, 4000, 9000, lambda n: gemm(64, n, n))),
         Case("40 FLOPs per element, elementwise, T4", on(T4, 10**7, 10**8, lambda n: (4 * n, 40 * n, 1, False))),

@@ -233,6 +233,7 @@ ROWS = Task(
         matrix(", a negative number", 1, 1, mean=-20.0), Case("3 x 5001 fp32, the largest is the last", planted),
         matrix(", large sums", 2, 2048, "fp16", mean=50.0), matrix("", 2, 2049, mean=-5.0),
         matrix(", wide", 3, 70001, "bf16", mean=1.0),
+        matrix(", the smallest numbers", 3, 1, mean=-3.3e38, spread=1e36),
         matrix(", around -1e30", 3, 1100, mean=-1e30, spread=1e28, hint="The lanes behind the row's end, or the "
                "running maximum's start, are a finite number larger than these elements: only float('-inf') is below "
                "every number."),
@@ -328,6 +329,7 @@ STRAY = Task(
     cases=(
         Case("kernel A, ragged", ragged, "stray_next"), Case("kernel A, whole tiles", whole, "stray_next"),
         Case("kernel B, ragged", ragged, "stray_warps"),
+        Case("kernel B, more than half a tile over", lambda rng: {"n": 64 * between(rng, 2, 9) + 40, "block": 64}, "stray_warps"),
         Case("kernel B, a multiple of 32", lambda rng: whole(rng, 32), "stray_warps"),
         table("wide tile", (3, 40), range(33, 64), 64), table("the tile is the row", (3, 40), [64], 64),
         table("tile of several rows and a part", (27, 40), range(5, 30, 2), 128),

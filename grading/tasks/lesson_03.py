@@ -422,7 +422,17 @@ def filled(rng):
     return {**given, "shared": min(buffers(*tile, **given) for tile in tiles if reuse(*tile) == best(tiles))}
 
 
+def long_sided(rng):
+    """A budget in which every one of the best tiles has the longest side."""
+    while True:
+        given = budget("threads", (256, ))(rng)
+        tiles = fitting(**given)
+        if all(SIDES[-1] in tile for tile in tiles if reuse(*tile) == best(tiles)):
+            return given
+
+
 def chosen(arguments, returned):
+    arguments = {name: value for name, value in arguments.items() if not name.startswith("_")}
     if len(returned) != 2 or not all(type(side) is int for side in returned):
         return "return two ints, block_m and block_n"
     tile, threads = tuple(returned), arguments["threads"]
@@ -465,6 +475,7 @@ CHOOSE = Task(
     cases=(*(Case(f"shared memory decides, {turn}", budget("shared")) for turn in (1, 2, 3)),
            *(Case(f"sums decide, {turn}", budget("threads")) for turn in (1, 2)),
            Case("sums decide, 64 threads", budget("threads", (64, ))),  # no square is best
+           Case("the best tile has a side of 256", long_sided),
            Case("the best tile fills shared memory", filled)),
     success="no tile that fits has a higher intensity",
 )

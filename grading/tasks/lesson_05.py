@@ -281,6 +281,17 @@ def added(rows, cols, dtype, row_stride=None, residual=1.0, eps=1e-6, cancel=Fal
     return make
 
 
+def between_numbers(rows, cols):
+    """Sums that lie between two bf16 numbers: rounded before the norm, up or down, they lose most."""
+    def make(rng):
+        x = rounded(rng.normal(0, 1, (rows, cols)), "bf16")
+        total = rng.choice([-1, 1], x.shape) * (1 + (rng.integers(0, 12, x.shape) + rng.choice([0.48, 0.52], x.shape)) * 2.0**-7)
+        return {"x": tensor(x, "bf16"), "residual": tensor(total - x, "fp32"),
+                "weight": tensor(rng.normal(0, 0.3, cols), "fp32"), "eps": 1e-6}
+
+    return make
+
+
 def added_bytes(x, residual, weight, eps):
     rows, cols = x.shape
     return {"x": x.nbytes, "residual": 2 * rows * cols * 4, "weight": rows * cols * 4, "returned 0": x.nbytes}
@@ -294,6 +305,7 @@ ADDED = Task(
         *row_cases(added, leave_out=("padded rows", "one less than a power of two"), a_wide_row="fp32",
                    one_more_than_a_power_of_two="fp16"),
         Case("2 x 777 fp32, x and residual nearly cancel", added(2, 777, "fp32", cancel=True)),
+        Case("2 x 640 bf16, sums between two bf16 numbers", between_numbers(2, 640)),
         Case("2 x 600 bf16, a large residual", added(2, 600, "bf16", residual=300.0)),
         Case("2 x 300 fp16, a sum whose square overflows fp16", added(2, 300, "fp16", residual=1000.0)),
         Case("2 x 500 fp32, small values, eps 0.001", added(2, 500, "fp32", std=0.01, residual=0.01, eps=1e-3)),

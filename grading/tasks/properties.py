@@ -15,6 +15,7 @@ ROWS = {
     "one column": (5, 1, "fp32", 0),
     "one less than a power of two": (2, 1023, "fp16", 0),
     "one more than a power of two": (2, 1025, "fp32", 0),
+    "a multiple of 128": (2, 384, "fp16", 0),
     "padded rows": (3, 777, "fp32", 223),
     "a wide row": (2, 4099, "bf16", 0),
     "more rows than a GPU has multiprocessors": (MANY, 48, "fp32", 0),

@@ -151,7 +151,7 @@ def main(argv: list | None = None) -> int:
         good &= counted("mutants rejected by all of grade, hint and all", graded, whole_wrong, wrong, all_seeds[:1])
     if "attacks" in options.parts:
         begun = time.monotonic()
-        missed = stopping.run()
+        missed = stopping.run(workers=max(2, WORKERS // 2))
         total = len(stopping.ATTACKS)
         print(f"attacks stopped {total - len(missed)}/{total}  ({time.monotonic() - begun:.0f} s)")
         good &= not missed
