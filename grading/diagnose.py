@@ -317,7 +317,7 @@ def most_telling(task: Task, found: list) -> Finding:
     others = [f for _, f in kept if f.kind in ("divisor", "sixteen_bit", "rounded_output", "row_scale", "wrong")
               and f.place.output and not f.text.startswith(f"{f.place.output} is zero")]
     if any(f.kind in ("torch_work", "not_by_kernel") for _, f in kept):  # which explains a case without any launch
-        kept = [(i, f) for i, f in kept if f.kind != "no_kernel"]
+        kept = [(i, f) for i, f in kept if f.kind != "no_kernel" or not f.case]
     kept = [(i, f) for i, f in kept if f.kind != "slip" or 2 * slips.count(f.text) > len(others)]
     index, finding = min(kept, key=lambda pair: (pair[1].rank, pair[0]))
     case = task.cases[index]

@@ -450,7 +450,7 @@ def around(number: int, calls: list, returned: set) -> tuple | None:
             return number, "kept", ("called again with other numbers, it writes into a tensor that it had returned before, "
                                     "which its caller still holds")
         if call.touched:
-            return number, "not_by_kernel", (f"returned {call.touched[0]} was changed by something other than a kernel after "
+            return number, "torch_work", (f"returned {call.touched[0]} was changed by something other than a kernel after "
                                              "the last launch")
         returned |= {call.storages[view.storage] for view in call.returned
                      if isinstance(view, record.View) and view.storage in call.storages}
