@@ -347,10 +347,14 @@ def _source(fn) -> tuple[str, int]:
 
 
 def _globals(fn, source: str) -> dict:
-    """{name: value} of what a function uses beside its parameters and Python's own words: in its body, its closure, its
-    defaults and its hints."""
+    """{name: value} of what a function uses beside its parameters, its own names and Python's words: in its body, its
+    closure, its defaults and its hints."""
     scope = {**fn.__globals__, **{name: cell.cell_contents for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ())}}
-    names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    tree = ast.parse(source).body[0]
+    signature = {node.id for node in ast.walk(tree.args) if isinstance(node, ast.Name)}
+    named = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    own = {node.id for node in named if isinstance(node.ctx, ast.Store)} | {a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)}
+    names = signature | {node.id for node in named} - own
     return {name: scope[name] for name in sorted(names) if name in scope and not name.startswith("__")}
 
 

@@ -354,3 +354,12 @@ def test_check_and_grade_say_the_same(changes, tmp_path):
             one["hint"] = re.sub(r"line \d+ of", "line of", one["hint"])
             one["likeness"] = one["like_solution"] = None
         assert said == found[task]
+
+
+def test_a_name_of_a_kernels_own_is_not_what_another_cell_calls_so(tmp_path):
+    """`total` is a function of one answer and a number in the kernel of another."""
+    published = answers("05_rmsnorm")
+    first = f"def total(*sizes):\n    return sum(sizes)\n\n\n{published['05.1']}"
+    record = submission.grade(handed_in("05_rmsnorm", {"05.1": first, "05.5": published["05.5"]}, tmp_path / "a.ipynb",
+                                        base="exercises"), 60)
+    assert {v.id: v.points for v in record.tasks if v.points} == {"05.1": 3, "05.5": 5}, record
