@@ -783,9 +783,8 @@ def _scaled(factors: np.ndarray, e: Expected, cols: int, most: float, place: Pla
                 return Finding("divisor", f"{seen}: the square root of {width}/{cols}", **by)
             if abs(high * width / cols - 1) < 3 * most:
                 return Finding("divisor", f"{seen}: {cols}/{width}", **by)
-    if constant and len(factors) > 2 and cols > 1:
-        return Finding("row_scale", f"{seen}, one and the same", advice=CONSTANT if abs(far - 1) < SIXTEEN_BIT_ROUNDING else "",
-                       **by)
+    if abs(far - 1) < SIXTEEN_BIT_ROUNDING and len(factors) > 2 and high - low <= max(0.02 * abs(far - 1), 2e-6):
+        return Finding("row_scale", f"{seen}, one and the same", advice=CONSTANT, **by)
     if abs(far - 1) < SIXTEEN_BIT_ROUNDING and e.dtype == "fp32":
         return Finding("sixteen_bit", f"{seen}: the size of 16-bit rounding, in a result that is fp32",
                        factors=(low, high, len(factors)), **by)
