@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 from types import SimpleNamespace
 
 import jsonschema
