@@ -5,8 +5,8 @@ an implementation's result is compared with it. A peer's function is made by a f
 the peer is not installed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Callable
 
 import torch
 import torch.nn.functional as F
@@ -47,7 +47,7 @@ def _compiled(function):
 def _rmsnorm(rows, cols, dtype=torch.bfloat16, paths=()):
 
     def torch_norm(x, weight):
-        return F.rms_norm(x, (cols, ), weight, EPS)
+        return F.rms_norm(x, (cols,), weight, EPS)
 
     def liger():
         from liger_kernel.ops.rms_norm import rms_norm_forward
@@ -62,33 +62,45 @@ def _rmsnorm(rows, cols, dtype=torch.bfloat16, paths=()):
         "eager ops": lambda: lambda x, weight: rmsnorm.rmsnorm_reference(x, weight, EPS),
     }
     for path in paths:
-        implementations[f"bytes-first, {path}"] = lambda path=path: lambda x, weight: rmsnorm.rmsnorm(
-            x, weight, EPS, path=path)
-    return Case("rmsnorm", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
-                rmsnorm.rmsnorm_traffic(rows, cols, dtype),
-                lambda x, weight: rmsnorm.rmsnorm_reference(x.double(), weight.double(), EPS), implementations)
+        implementations[f"bytes-first, {path}"] = lambda path=path: (
+            lambda x, weight: rmsnorm.rmsnorm(x, weight, EPS, path=path)
+        )
+    return Case(
+        "rmsnorm",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
+        rmsnorm.rmsnorm_traffic(rows, cols, dtype),
+        lambda x, weight: rmsnorm.rmsnorm_reference(x.double(), weight.double(), EPS),
+        implementations,
+    )
 
 
 def _add_rmsnorm(rows, cols, dtype=torch.bfloat16):
 
     def eager(x, residual, weight):
         total = x + residual
-        return F.rms_norm(total, (cols, ), weight, EPS), total
+        return F.rms_norm(total, (cols,), weight, EPS), total
 
     def liger():
         from liger_kernel.ops.fused_add_rms_norm import fused_add_rms_norm_forward
 
         return lambda x, residual, weight: fused_add_rms_norm_forward(x, residual, weight, EPS, 0.0, "llama")[:2]
 
-    return Case("add_rmsnorm", (rows, cols), dtype,
-                lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
-                rmsnorm.add_rmsnorm_traffic(rows, cols, dtype),
-                lambda x, residual, weight: rmsnorm.rmsnorm_reference((x + residual).double(), weight.double(), EPS), {
-                    "bytes-first": lambda: lambda x, residual, weight: rmsnorm.add_rmsnorm(x, residual, weight, EPS),
-                    "torch": lambda: eager,
-                    "torch.compile": lambda: _compiled(eager),
-                    "liger": liger,
-                })
+    return Case(
+        "add_rmsnorm",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
+        rmsnorm.add_rmsnorm_traffic(rows, cols, dtype),
+        lambda x, residual, weight: rmsnorm.rmsnorm_reference((x + residual).double(), weight.double(), EPS),
+        {
+            "bytes-first": lambda: lambda x, residual, weight: rmsnorm.add_rmsnorm(x, residual, weight, EPS),
+            "torch": lambda: eager,
+            "torch.compile": lambda: _compiled(eager),
+            "liger": liger,
+        },
+    )
 
 
 def _rmsnorm_backward(rows, cols, dtype=torch.bfloat16):
@@ -105,8 +117,9 @@ def _rmsnorm_backward(rows, cols, dtype=torch.bfloat16):
 
         x, weight = _random(2, cols, dtype=dtype), _random(cols, dtype=dtype)
         *_, block, warps, casting = rms_norm_forward(x, weight, EPS, 0.0, "llama", None)
-        return lambda dy, x, weight, scale: rms_norm_backward(dy, x, weight, scale.view(-1), 0.0, casting, block, warps,
-                                                              False, None)[:2]
+        return lambda dy, x, weight, scale: rms_norm_backward(
+            dy, x, weight, scale.view(-1), 0.0, casting, block, warps, False, None
+        )[:2]
 
     def reference(dy, x, weight, scale):
         x = x.double().requires_grad_()
@@ -117,40 +130,54 @@ def _rmsnorm_backward(rows, cols, dtype=torch.bfloat16):
         x = _random(rows, cols, dtype=dtype)
         return _random(rows, cols, dtype=dtype), x, _random(cols, dtype=dtype), scale_of(x)
 
-    return Case("rmsnorm_backward", (rows, cols), dtype, arguments,
-                _minimum({"x": 1, "dy": 1}, {"dx": 1}, rows, cols, dtype), reference, {
-                    "bytes-first": lambda: lambda dy, x, weight, scale: rmsnorm.rmsnorm_backward(dy, x, weight, EPS),
-                    "torch": torch_backward,
-                    "liger": liger,
-                })
+    return Case(
+        "rmsnorm_backward",
+        (rows, cols),
+        dtype,
+        arguments,
+        _minimum({"x": 1, "dy": 1}, {"dx": 1}, rows, cols, dtype),
+        reference,
+        {
+            "bytes-first": lambda: lambda dy, x, weight, scale: rmsnorm.rmsnorm_backward(dy, x, weight, EPS),
+            "torch": torch_backward,
+            "liger": liger,
+        },
+    )
 
 
 def _minimum(read: dict, written: dict, rows, cols, dtype) -> Traffic:
     full = rows * cols * dtype.itemsize
     weight = cols * dtype.itemsize
-    return Traffic({**{n: k * full for n, k in read.items()}, "weight": weight},
-                   {**{n: k * full for n, k in written.items()}, "dweight": weight})
+    return Traffic(
+        {**{n: k * full for n, k in read.items()}, "weight": weight},
+        {**{n: k * full for n, k in written.items()}, "dweight": weight},
+    )
 
 
 def _layernorm(rows, cols, dtype=torch.bfloat16):
 
     def torch_norm(x, weight, bias):
-        return F.layer_norm(x, (cols, ), weight, bias, 1e-5)
+        return F.layer_norm(x, (cols,), weight, bias, 1e-5)
 
     def liger():
         from liger_kernel.ops.layer_norm import layer_norm_forward
 
         return lambda x, weight, bias: layer_norm_forward(x, weight, bias, 1e-5)[0]
 
-    return Case("layernorm", (rows, cols), dtype,
-                lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype), _random(cols, dtype=dtype)),
-                layernorm.layernorm_traffic(rows, cols, dtype),
-                lambda x, weight, bias: layernorm.layernorm_reference(x.double(), weight.double(), bias.double()), {
-                    "bytes-first": lambda: layernorm.layernorm,
-                    "torch": lambda: torch_norm,
-                    "torch.compile": lambda: _compiled(torch_norm),
-                    "liger": liger,
-                })
+    return Case(
+        "layernorm",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype), _random(cols, dtype=dtype)),
+        layernorm.layernorm_traffic(rows, cols, dtype),
+        lambda x, weight, bias: layernorm.layernorm_reference(x.double(), weight.double(), bias.double()),
+        {
+            "bytes-first": lambda: layernorm.layernorm,
+            "torch": lambda: torch_norm,
+            "torch.compile": lambda: _compiled(torch_norm),
+            "liger": liger,
+        },
+    )
 
 
 def _layernorm_backward(rows, cols, dtype=torch.bfloat16):
@@ -162,8 +189,9 @@ def _layernorm_backward(rows, cols, dtype=torch.bfloat16):
     def liger():
         from liger_kernel.ops.layer_norm import layer_norm_backward
 
-        return lambda dy, x, weight, bias, mean, scale: layer_norm_backward(dy, x, weight, bias, mean.view(-1),
-                                                                            scale.view(-1))
+        return lambda dy, x, weight, bias, mean, scale: layer_norm_backward(
+            dy, x, weight, bias, mean.view(-1), scale.view(-1)
+        )
 
     def reference(dy, x, weight, bias, mean, scale):
         x = x.double().requires_grad_()
@@ -174,23 +202,45 @@ def _layernorm_backward(rows, cols, dtype=torch.bfloat16):
         x = _random(rows, cols, dtype=dtype)
         mean = x.float().mean(-1, keepdim=True)
         scale = torch.rsqrt(x.float().var(-1, unbiased=False, keepdim=True) + 1e-5)
-        return (_random(rows, cols, dtype=dtype), x, _random(cols, dtype=dtype), _random(cols, dtype=dtype), mean, scale)
+        return (
+            _random(rows, cols, dtype=dtype),
+            x,
+            _random(cols, dtype=dtype),
+            _random(cols, dtype=dtype),
+            mean,
+            scale,
+        )
 
-    return Case("layernorm_backward", (rows, cols), dtype, arguments,
-                _minimum({"x": 1, "dy": 1}, {"dx": 1}, rows, cols, dtype), reference, {
-                    "bytes-first": lambda: lambda dy, x, weight, bias, mean, scale: layernorm.layernorm_backward(
-                        dy, x, weight, bias, 1e-5),
-                    "torch": torch_backward,
-                    "liger": liger,
-                })
+    return Case(
+        "layernorm_backward",
+        (rows, cols),
+        dtype,
+        arguments,
+        _minimum({"x": 1, "dy": 1}, {"dx": 1}, rows, cols, dtype),
+        reference,
+        {
+            "bytes-first": lambda: (
+                lambda dy, x, weight, bias, mean, scale: layernorm.layernorm_backward(dy, x, weight, bias, 1e-5)
+            ),
+            "torch": torch_backward,
+            "liger": liger,
+        },
+    )
 
 
 def _copy(rows, cols, dtype=torch.bfloat16):
-    return Case("copy", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), ),
-                copy.copy_traffic(rows * cols, dtype), lambda x: x.double(), {
-                    "bytes-first": lambda: copy.copy,
-                    "torch": lambda: lambda x: x + 0,  # torch's clone becomes a copy node in a graph, another engine's
-                })
+    return Case(
+        "copy",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype),),
+        copy.copy_traffic(rows * cols, dtype),
+        lambda x: x.double(),
+        {
+            "bytes-first": lambda: copy.copy,
+            "torch": lambda: lambda x: x + 0,  # torch's clone becomes a copy node in a graph, another engine's
+        },
+    )
 
 
 def _swiglu(rows, cols, dtype=torch.bfloat16):
@@ -200,14 +250,20 @@ def _swiglu(rows, cols, dtype=torch.bfloat16):
 
         return LigerSiLUMulFunction.apply
 
-    return Case("swiglu", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype)),
-                elementwise.swiglu_traffic(rows * cols, dtype),
-                lambda gate, up: elementwise.swiglu_reference(gate.double(), up.double()), {
-                    "bytes-first": lambda: elementwise.swiglu,
-                    "torch": lambda: elementwise.swiglu_reference,
-                    "torch.compile": lambda: _compiled(elementwise.swiglu_reference),
-                    "liger": liger,
-                })
+    return Case(
+        "swiglu",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype)),
+        elementwise.swiglu_traffic(rows * cols, dtype),
+        lambda gate, up: elementwise.swiglu_reference(gate.double(), up.double()),
+        {
+            "bytes-first": lambda: elementwise.swiglu,
+            "torch": lambda: elementwise.swiglu_reference,
+            "torch.compile": lambda: _compiled(elementwise.swiglu_reference),
+            "liger": liger,
+        },
+    )
 
 
 def _swiglu_backward(rows, cols, dtype=torch.bfloat16):
@@ -220,12 +276,19 @@ def _swiglu_backward(rows, cols, dtype=torch.bfloat16):
         elementwise.swiglu_reference(gate, up.double()).backward(dy.double())
         return gate.grad
 
-    return Case("swiglu_backward", (rows, cols), dtype, lambda: tuple(_random(rows, cols, dtype=dtype) for _ in range(3)),
-                elementwise.swiglu_backward_traffic(rows * cols, dtype), reference, {
-                    "bytes-first": lambda: elementwise.swiglu_backward,
-                    "torch": lambda: eager,
-                    "torch.compile": lambda: _compiled(eager),
-                })
+    return Case(
+        "swiglu_backward",
+        (rows, cols),
+        dtype,
+        lambda: tuple(_random(rows, cols, dtype=dtype) for _ in range(3)),
+        elementwise.swiglu_backward_traffic(rows * cols, dtype),
+        reference,
+        {
+            "bytes-first": lambda: elementwise.swiglu_backward,
+            "torch": lambda: eager,
+            "torch.compile": lambda: _compiled(eager),
+        },
+    )
 
 
 def _bias_gelu(rows, cols, dtype=torch.bfloat16):
@@ -233,14 +296,20 @@ def _bias_gelu(rows, cols, dtype=torch.bfloat16):
     def torch_gelu(x, bias):
         return F.gelu(x + bias, approximate="tanh")
 
-    return Case("bias_gelu", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
-                elementwise.bias_gelu_traffic(rows, cols, dtype),
-                lambda x, bias: elementwise.bias_gelu_reference(x.double(), bias.double()), {
-                    "bytes-first": lambda: elementwise.bias_gelu,
-                    "torch": lambda: torch_gelu,
-                    "torch.compile": lambda: _compiled(torch_gelu),
-                    "eager ops": lambda: elementwise.bias_gelu_reference,
-                })
+    return Case(
+        "bias_gelu",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
+        elementwise.bias_gelu_traffic(rows, cols, dtype),
+        lambda x, bias: elementwise.bias_gelu_reference(x.double(), bias.double()),
+        {
+            "bytes-first": lambda: elementwise.bias_gelu,
+            "torch": lambda: torch_gelu,
+            "torch.compile": lambda: _compiled(torch_gelu),
+            "eager ops": lambda: elementwise.bias_gelu_reference,
+        },
+    )
 
 
 def _bias_gelu_backward(rows, cols, dtype=torch.bfloat16):
@@ -254,13 +323,19 @@ def _bias_gelu_backward(rows, cols, dtype=torch.bfloat16):
         elementwise.bias_gelu_reference(x, bias.double()).backward(dy.double())
         return x.grad
 
-    return Case("bias_gelu_backward", (rows, cols), dtype,
-                lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
-                _minimum({"dy": 1, "x": 1}, {"dx": 1}, rows, cols, dtype), reference, {
-                    "bytes-first": lambda: elementwise.bias_gelu_backward,
-                    "torch": lambda: eager,
-                    "torch.compile": lambda: _compiled(eager),
-                })
+    return Case(
+        "bias_gelu_backward",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
+        _minimum({"dy": 1, "x": 1}, {"dx": 1}, rows, cols, dtype),
+        reference,
+        {
+            "bytes-first": lambda: elementwise.bias_gelu_backward,
+            "torch": lambda: eager,
+            "torch.compile": lambda: _compiled(eager),
+        },
+    )
 
 
 def _bias_gelu_dropout(rows, cols, dtype=torch.bfloat16, p=0.1, seed=1):
@@ -272,21 +347,31 @@ def _bias_gelu_dropout(rows, cols, dtype=torch.bfloat16, p=0.1, seed=1):
         mask = elementwise.dropout_mask((rows, cols), p, seed)
         return elementwise.bias_gelu_dropout_reference(x.double(), bias.double(), mask, p)
 
-    return Case("bias_gelu_dropout", (rows, cols), dtype,
-                lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
-                elementwise.bias_gelu_dropout_traffic(rows, cols, dtype), reference, {
-                    "bytes-first": lambda: lambda x, bias: elementwise.bias_gelu_dropout(x, bias, p, seed),
-                    "torch": lambda: torch_dropout,
-                    "torch.compile": lambda: _compiled(torch_dropout),
-                })
+    return Case(
+        "bias_gelu_dropout",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
+        elementwise.bias_gelu_dropout_traffic(rows, cols, dtype),
+        reference,
+        {
+            "bytes-first": lambda: lambda x, bias: elementwise.bias_gelu_dropout(x, bias, p, seed),
+            "torch": lambda: torch_dropout,
+            "torch.compile": lambda: _compiled(torch_dropout),
+        },
+    )
 
 
 def _add(rows, cols, dtype=torch.bfloat16):
-    return Case("add", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype)),
-                elementwise.add_traffic(rows * cols, dtype), lambda x, y: (x + y).double(), {
-                    "bytes-first": lambda: elementwise.add,
-                    "torch": lambda: elementwise.add_reference,
-                })
+    return Case(
+        "add",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype)),
+        elementwise.add_traffic(rows * cols, dtype),
+        lambda x, y: (x + y).double(),
+        {"bytes-first": lambda: elementwise.add, "torch": lambda: elementwise.add_reference},
+    )
 
 
 def _pointwise_chain(rows, cols, steps, dtype=torch.bfloat16):
@@ -295,14 +380,20 @@ def _pointwise_chain(rows, cols, steps, dtype=torch.bfloat16):
     def eager(x):
         return elementwise.pointwise_chain_reference(x, steps)
 
-    return Case(f"pointwise_chain_{steps}", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), ),
-                elementwise.pointwise_chain_traffic(size, dtype, steps),
-                lambda x: elementwise.pointwise_chain_reference(x.double(), steps), {
-                    "bytes-first": lambda: lambda x: elementwise.pointwise_chain(x, steps),
-                    "one launch per op": lambda: lambda x: elementwise.pointwise_chain(x, steps, fused=False),
-                    "torch": lambda: eager,
-                    "torch.compile": lambda: _compiled(eager),
-                })
+    return Case(
+        f"pointwise_chain_{steps}",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype),),
+        elementwise.pointwise_chain_traffic(size, dtype, steps),
+        lambda x: elementwise.pointwise_chain_reference(x.double(), steps),
+        {
+            "bytes-first": lambda: lambda x: elementwise.pointwise_chain(x, steps),
+            "one launch per op": lambda: lambda x: elementwise.pointwise_chain(x, steps, fused=False),
+            "torch": lambda: eager,
+            "torch.compile": lambda: _compiled(eager),
+        },
+    )
 
 
 def _row_sum(rows, cols, dtype=torch.bfloat16, paths=()):
@@ -317,16 +408,30 @@ def _row_sum(rows, cols, dtype=torch.bfloat16, paths=()):
     }
     for path in paths:
         implementations[f"bytes-first, {path}"] = lambda path=path: lambda x: reduce.row_sum(x, path=path)
-    return Case("row_sum", (rows, cols), dtype, lambda: (_random(rows, cols, dtype=dtype), ),
-                reduce.row_sum_traffic(rows, cols, dtype), lambda x: reduce.row_sum_reference(x.double()), implementations)
+    return Case(
+        "row_sum",
+        (rows, cols),
+        dtype,
+        lambda: (_random(rows, cols, dtype=dtype),),
+        reduce.row_sum_traffic(rows, cols, dtype),
+        lambda x: reduce.row_sum_reference(x.double()),
+        implementations,
+    )
 
 
 def _matmul(M, N, K, dtype=torch.bfloat16, paths=()):
     implementations = {"bytes-first": lambda: matmul.matmul, "torch": lambda: torch.matmul}
     for path in paths:
         implementations[f"bytes-first, {path}"] = lambda path=path: lambda a, b: matmul.matmul(a, b, path=path)
-    return Case("matmul", (M, N, K), dtype, lambda: (_random(M, K, dtype=dtype), _random(K, N, dtype=dtype)),
-                matmul.matmul_traffic(M, N, K, dtype), lambda a, b: a.double() @ b.double(), implementations)
+    return Case(
+        "matmul",
+        (M, N, K),
+        dtype,
+        lambda: (_random(M, K, dtype=dtype), _random(K, N, dtype=dtype)),
+        matmul.matmul_traffic(M, N, K, dtype),
+        lambda a, b: a.double() @ b.double(),
+        implementations,
+    )
 
 
 def cases() -> list[Case]:
@@ -343,10 +448,10 @@ def cases() -> list[Case]:
         _rmsnorm(8192, 8192, DTYPES["fp32"]),
         _rmsnorm(32768, 4096),
         _rmsnorm(8192, 32768, paths=two_ways),
-        _rmsnorm(4096, 65536, paths=("two_pass", )),
+        _rmsnorm(4096, 65536, paths=("two_pass",)),
         _rmsnorm(512, 1048576),
         _rmsnorm(131072, 1024),
-        _rmsnorm(1048576, 128, paths=("resident", )),
+        _rmsnorm(1048576, 128, paths=("resident",)),
         _add_rmsnorm(8192, 8192),
         _add_rmsnorm(32768, 4096),
         _add_rmsnorm(4096, 65536),
@@ -369,11 +474,11 @@ def cases() -> list[Case]:
         _add(8192, 8192),
         *(_pointwise_chain(8192, 8192, steps) for steps in (1, 2, 4, 8, 16)),
         *(_pointwise_chain(size, 1024, 8) for size in (1, 64, 1024)),  # where launches stop mattering
-        _row_sum(65536, 8192, paths=("streaming", )),
+        _row_sum(65536, 8192, paths=("streaming",)),
         _row_sum(8192, 65536),
-        _row_sum(1048576, 128, paths=("resident", )),
+        _row_sum(1048576, 128, paths=("resident",)),
         _matmul(1024, 1024, 1024, paths=("dot", "tiled", "grouped")),
         _matmul(4096, 4096, 4096, paths=("tiled", "grouped")),
         _matmul(8192, 8192, 8192, paths=("tiled", "grouped")),
-        _matmul(8191, 4097, 2049, paths=("grouped", )),
+        _matmul(8191, 4097, 2049, paths=("grouped",)),
     ]

@@ -23,8 +23,18 @@ import torch
 from instruments import results
 
 METRICS = {"dram__bytes_read.sum": "dram_read", "dram__bytes_write.sum": "dram_written", "gpu__time_duration.sum": "us"}
-UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "nsecond": 1e-3, "usecond": 1, "msecond": 1e3, "ns": 1e-3,
-         "us": 1, "ms": 1e3}
+UNITS = {
+    "byte": 1,
+    "Kbyte": 1e3,
+    "Mbyte": 1e6,
+    "Gbyte": 1e9,
+    "nsecond": 1e-3,
+    "usecond": 1,
+    "msecond": 1e3,
+    "ns": 1e-3,
+    "us": 1,
+    "ms": 1e3,
+}
 NORMS = ((1024, 8192), (65536, 8192))
 MATMUL = (8192, 8192, 8192)
 TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
@@ -34,7 +44,7 @@ def _norm(variant, shape):
     from kernels.rmsnorm import rmsnorm
 
     rows, cols = shape
-    x, weight = (torch.randn(*s, device="cuda").to(torch.bfloat16) for s in ((rows, cols), (cols, )))
+    x, weight = (torch.randn(*s, device="cuda").to(torch.bfloat16) for s in ((rows, cols), (cols,)))
     return lambda: rmsnorm(x, weight, path=variant)
 
 
@@ -44,13 +54,17 @@ def _matmul(group, shape):
     M, N, K = shape
     a, b, c = (torch.randn(*s, device="cuda").to(torch.bfloat16) for s in ((M, K), (K, N), (M, N)))
     programs = (M // TILE["BLOCK_M"]) * (N // TILE["BLOCK_N"])
-    return lambda: matmul_grouped_kernel.fn[(programs, )](a, b, c, M, N, K, *a.stride(), *b.stride(), PRECISION="ieee",
-                                                          GROUP_M=group, **TILE)
+    return lambda: matmul_grouped_kernel.fn[(programs,)](
+        a, b, c, M, N, K, *a.stride(), *b.stride(), PRECISION="ieee", GROUP_M=group, **TILE
+    )
 
 
 #: (kernel, variant, shape, maker of a call that launches the kernel once), in the order they are profiled.
-RUNS = [("rmsnorm", variant, shape, lambda variant=variant, shape=shape: _norm(variant, shape))
-        for shape in NORMS for variant in ("two_pass", "streaming", "resident")]
+RUNS = [
+    ("rmsnorm", variant, shape, lambda variant=variant, shape=shape: _norm(variant, shape))
+    for shape in NORMS
+    for variant in ("two_pass", "streaming", "resident")
+]
 RUNS += [("matmul", f"groups of {group}", MATMUL, lambda group=group: _matmul(group, MATMUL)) for group in (1, 8, 16)]
 
 
@@ -74,8 +88,23 @@ def main() -> int:
     if not torch.cuda.is_available() or not shutil.which("ncu"):
         print("bench/counters.py: needs a GPU and Nsight Compute (ncu)", file=sys.stderr)
         return 2
-    done = subprocess.run(["ncu", "--clock-control", "none", "--csv", "--kernel-name", "regex:(rmsnorm|matmul)_.*_kernel", "--metrics",
-                           ",".join(METRICS), sys.executable, __file__, "--launch"], capture_output=True, text=True)
+    done = subprocess.run(
+        [
+            "ncu",
+            "--clock-control",
+            "none",
+            "--csv",
+            "--kernel-name",
+            "regex:(rmsnorm|matmul)_.*_kernel",
+            "--metrics",
+            ",".join(METRICS),
+            sys.executable,
+            __file__,
+            "--launch",
+        ],
+        capture_output=True,
+        text=True,
+    )
     rows = list(csv.DictReader(io.StringIO("\n".join(l for l in done.stdout.splitlines() if l.startswith('"')))))
     launches: dict = {}
     for row in rows:
@@ -83,18 +112,32 @@ def main() -> int:
         launches.setdefault(int(row["ID"]), {})[METRICS[row["Metric Name"]]] = value
     read = [launches[i] for i in sorted(launches)][1::2]
     if len(read) != len(RUNS):
-        print(f"bench/counters.py: ncu gave {len(launches)} launches, expected {2 * len(RUNS)}\n{done.stdout[-2000:]}"
-              f"{done.stderr[-2000:]}", file=sys.stderr)
+        print(
+            f"bench/counters.py: ncu gave {len(launches)} launches, expected {2 * len(RUNS)}\n{done.stdout[-2000:]}"
+            f"{done.stderr[-2000:]}",
+            file=sys.stderr,
+        )
         return 1
-    counters = [{"kernel": kernel, "variant": variant, "shape": list(shape), "dtype": "bf16",
-                 "dram_read": int(f["dram_read"]), "dram_written": int(f["dram_written"]), "us": f["us"]}
-                for (kernel, variant, shape, _), f in zip(RUNS, read)]
+    counters = [
+        {
+            "kernel": kernel,
+            "variant": variant,
+            "shape": list(shape),
+            "dtype": "bf16",
+            "dram_read": int(f["dram_read"]),
+            "dram_written": int(f["dram_written"]),
+            "us": f["us"],
+        }
+        for (kernel, variant, shape, _), f in zip(RUNS, read)
+    ]
     content = json.loads(options.json.read_text())
     content["counters"] = counters
     options.json.write_text(json.dumps(content, indent=1) + "\n")
     for c in counters:
-        print(f"{c['kernel']}, {c['variant']}, {c['shape']}: read {c['dram_read'] / 1e6:,.1f} MB, written {c['dram_written'] / 1e6:,.1f} MB, "
-              f"{c['us']:.1f} us")
+        print(
+            f"{c['kernel']}, {c['variant']}, {c['shape']}: read {c['dram_read'] / 1e6:,.1f} MB, written {c['dram_written'] / 1e6:,.1f} MB, "
+            f"{c['us']:.1f} us"
+        )
     return 0
 
 

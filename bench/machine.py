@@ -22,7 +22,6 @@ banks       a tile of 32 x 32 words, transposed in shared memory `rounds` times;
 """
 
 import argparse
-import datetime
 import json
 import math
 import sys
@@ -119,7 +118,7 @@ def latency(small: bool) -> list:
         at, took = (torch.zeros(n, dtype=kind, device=device()) for n, kind in ((1, torch.int32), (2, torch.int64)))
 
         def chase(warm_up, steps):
-            chase_kernel[(1, )](circle, at, took, warm_up, steps, COUNTERS=not small, num_warps=1)
+            chase_kernel[(1,)](circle, at, took, warm_up, steps, COUNTERS=not small, num_warps=1)
             return took.tolist()
 
         stops = nbytes // LINE
@@ -172,7 +171,7 @@ def reads(small: bool) -> list:
 
         def run(x):
             y = torch.empty(programs, dtype=torch.float32, device=x.device)
-            kernel[(programs, )](x, y, *numbers, BLOCK=block, num_warps=4)
+            kernel[(programs,)](x, y, *numbers, BLOCK=block, num_warps=4)
             return y
 
         return run
@@ -180,16 +179,19 @@ def reads(small: bool) -> list:
     def strided(pattern, by):
         stride, offset = (by, 0) if pattern == "stride" else (1, by if pattern == "offset" else 0)
         return summed(wide_kernel if pattern == "wide" else strided_kernel, stride, offset), slice(
-            offset, offset + stride * count, stride)
+            offset, offset + stride * count, stride
+        )
 
     def scattered(run):
         runs = everything // run
         shift = (runs.bit_length() - 1) // 2
         return summed(scattered_kernel, run, runs, shift), scattered_places(count, run, runs, shift)
 
-    lists = ([("wide", 1), *(("stride", s) for s in (1, 2, 4, 8, 16, 32))],
-             [("wide", 1), *(("offset", o) for o in (0, 1, 2, 4, 8, 16, 31, 32))],
-             [("scattered", run) for run in (1, 2, 4, 8, 16, 32, 64, 4096)])
+    lists = (
+        [("wide", 1), *(("stride", s) for s in (1, 2, 4, 8, 16, 32))],
+        [("wide", 1), *(("offset", o) for o in (0, 1, 2, 4, 8, 16, 31, 32))],
+        [("scattered", run) for run in (1, 2, 4, 8, 16, 32, 64, 4096)],
+    )
     for dtype in ("bf16", "fp32"):
         for names, size in zip(lists, (32 * count, count + 32, everything)):
             x = torch.empty(size, dtype=DTYPES[dtype], device=device()).normal_()
@@ -199,7 +201,7 @@ def reads(small: bool) -> list:
                 check(function(x), x[places].view(programs, block).float().sum(1), (dtype, pattern, by))
                 functions[pattern, by] = function
             nbytes = count * x.element_size()
-            for (pattern, by), times in timed(functions, (x, ), nbytes).items():
+            for (pattern, by), times in timed(functions, (x,), nbytes).items():
                 found.append({"pattern": pattern, "by": by, "dtype": dtype, **times, **rate(nbytes, times)})
             del x
     return found
@@ -213,20 +215,22 @@ def copies(small: bool) -> list:
 
         def run(x):
             y = torch.empty_like(x)
-            grid = (triton.cdiv(x.numel(), block), )
+            grid = (triton.cdiv(x.numel(), block),)
             kernels[block, warps] = copy_kernel[grid](x, y, x.numel(), block, num_warps=warps)
             return y
 
         return run
 
-    for block in (1024, ) if small else (256, 1024, 4096, 16384):
+    for block in (1024,) if small else (256, 1024, 4096, 16384):
         for warps in (1, 2, 4, 8, 16, 32):
             if 32 * warps <= block <= 32 * warps * 128:  # from one element per thread to what registers hold
                 functions[block, warps] = copied(block, warps)
                 assert torch.equal(functions[block, warps](x), x), (block, warps)
     nbytes = 2 * x.numel() * x.element_size()
-    return [{"block": block, "warps": warps, **resources(kernels[block, warps]), **times, **rate(nbytes, times)}
-            for (block, warps), times in timed(functions, (x, ), nbytes).items()]
+    return [
+        {"block": block, "warps": warps, **resources(kernels[block, warps]), **times, **rate(nbytes, times)}
+        for (block, warps), times in timed(functions, (x,), nbytes).items()
+    ]
 
 
 @triton.jit
@@ -243,8 +247,9 @@ def stages(small: bool) -> list:
     """A full GPU, where other programs fill the wait, and one program per SM, where none does."""
     sms = 2 if small else torch.cuda.get_device_properties(0).multi_processor_count
     found = []
-    for rows, cols, all_warps in ((4, 1 << 12, (4, )), (sms, 1 << 12, (4, ))) if small else (
-            (8192, 1 << 16, (4, )), (sms, 1 << 21, (4, 8, 16, 32))):
+    for rows, cols, all_warps in (
+        ((4, 1 << 12, (4,)), (sms, 1 << 12, (4,))) if small else ((8192, 1 << 16, (4,)), (sms, 1 << 21, (4, 8, 16, 32)))
+    ):
         x = torch.empty(rows, cols, dtype=torch.bfloat16, device=device()).normal_()
         functions, kernels, expected = {}, {}, x.sum(1, dtype=torch.float32)
 
@@ -252,7 +257,7 @@ def stages(small: bool) -> list:
 
             def run(x):
                 y = torch.empty(rows, dtype=torch.float32, device=x.device)
-                kernels[warps, count] = staged_kernel[(rows, )](x, y, cols, BLOCK=2048, STAGES=count, num_warps=warps)
+                kernels[warps, count] = staged_kernel[(rows,)](x, y, cols, BLOCK=2048, STAGES=count, num_warps=warps)
                 return y
 
             return run
@@ -262,9 +267,17 @@ def stages(small: bool) -> list:
                 functions[warps, count] = staged(warps, count)
                 check(functions[warps, count](x), expected, ("stages", rows, warps, count))
         nbytes = x.numel() * x.element_size()
-        found += [{"programs": rows, "warps": warps, "stages": count, **resources(kernels[warps, count]), **times,
-                   **rate(nbytes, times)}
-                  for (warps, count), times in timed(functions, (x, ), nbytes).items()]
+        found += [
+            {
+                "programs": rows,
+                "warps": warps,
+                "stages": count,
+                **resources(kernels[warps, count]),
+                **times,
+                **rate(nbytes, times),
+            }
+            for (warps, count), times in timed(functions, (x,), nbytes).items()
+        ]
     return found
 
 
@@ -273,11 +286,13 @@ def programs(small: bool) -> list:
     launches = {}
     for warps in (1, 4, 8):
         for grid in (1, 4) if small else (1, 1 << 10, 1 << 15, 1 << 20):
-            launches[grid, warps] = lambda x, g=grid, w=warps: empty_kernel[(g, )](x, BLOCK=1, num_warps=w)
+            launches[grid, warps] = lambda x, g=grid, w=warps: empty_kernel[(g,)](x, BLOCK=1, num_warps=w)
     per_replay = 32  # launches: so many copies of nothing
     nbytes = 0 if small else timing.FRESH * torch.cuda.get_device_properties(0).L2_cache_size // per_replay
-    return [{"programs": grid, "warps": warps, **times, "ns_per_program": times["us"] * 1e3 / grid}
-            for (grid, warps), times in timed(launches, (x, ), nbytes).items()]
+    return [
+        {"programs": grid, "warps": warps, **times, "ns_per_program": times["us"] * 1e3 / grid}
+        for (grid, warps), times in timed(launches, (x,), nbytes).items()
+    ]
 
 
 @triton.jit
@@ -317,16 +332,21 @@ def transposes(small: bool) -> list:
         transpose_tile_kernel[(triton.cdiv(n, block), triton.cdiv(n, block))](x, y, n, BLOCK=block, num_warps=4)
         return y
 
-    functions = {"reads along rows, writes down columns": line(False),
-                 "reads down columns, writes along rows": line(True),
-                 "tiles of 64 x 64": tiled, "torch": lambda x: x.t().contiguous()}
+    functions = {
+        "reads along rows, writes down columns": line(False),
+        "reads down columns, writes along rows": line(True),
+        "tiles of 64 x 64": tiled,
+        "torch": lambda x: x.t().contiguous(),
+    }
     for dtype in ("bf16", "fp32"):
         x = torch.empty(n, n, dtype=DTYPES[dtype], device=device()).normal_()
         for name, function in functions.items():
             assert torch.equal(function(x), x.t()), name
         nbytes = 2 * x.numel() * x.element_size()
-        found += [{"variant": name, "shape": [n, n], "dtype": dtype, **times, **rate(nbytes, times)}
-                  for name, times in timed(functions, (x, ), nbytes).items()]
+        found += [
+            {"variant": name, "shape": [n, n], "dtype": dtype, **times, **rate(nbytes, times)}
+            for name, times in timed(functions, (x,), nbytes).items()
+        ]
     return found
 
 
@@ -382,7 +402,7 @@ def divergence(small: bool) -> list:
 
         def run(x):
             y = torch.empty_like(x)
-            spin_kernel[(size // block, )](x, y, rounds, together, SPIN=SPIN, BLOCK=block, num_warps=block // 32)
+            spin_kernel[(size // block,)](x, y, rounds, together, SPIN=SPIN, BLOCK=block, num_warps=block // 32)
             return y
 
         return run
@@ -391,7 +411,7 @@ def divergence(small: bool) -> list:
 
         def run(x):
             y = torch.empty_like(x)
-            choose_kernel[(size // block, )](x, y, rounds, PER_LANE=per_lane, BLOCK=block, num_warps=block // 32)
+            choose_kernel[(size // block,)](x, y, rounds, PER_LANE=per_lane, BLOCK=block, num_warps=block // 32)
             return y
 
         return run
@@ -402,9 +422,10 @@ def divergence(small: bool) -> list:
         cases |= {("every lane", size): (spun(rounds, size), lane >= 0), ("no lane", size): (spun(0, size), lane < 0)}
     for name, (function, takes) in cases.items():
         check(function(x), torch.where(takes, deep, x), name)
-    times = timed({name: function for name, (function, _) in cases.items()}, (x, ), 2 * x.numel() * x.element_size())
-    return [{"variant": variant, "together": together, "rounds": rounds, **t}
-            for (variant, together), t in times.items()]
+    times = timed({name: function for name, (function, _) in cases.items()}, (x,), 2 * x.numel() * x.element_size())
+    return [
+        {"variant": variant, "together": together, "rounds": rounds, **t} for (variant, together), t in times.items()
+    ]
 
 
 if gluon:
@@ -432,7 +453,7 @@ def banks(small: bool) -> list:
 
         def run(x):
             y = torch.empty_like(x)
-            shared_transpose_kernel[(len(x), )](x, y, rounds, phases, num_warps=4)
+            shared_transpose_kernel[(len(x),)](x, y, rounds, phases, num_warps=4)
             return y
 
         return run
@@ -440,14 +461,30 @@ def banks(small: bool) -> list:
     functions = {phases: transposed(phases) for phases in (1, 2, 4, 8, 16, 32)}
     for phases, function in functions.items():
         assert torch.equal(function(x), x.transpose(1, 2)), phases
-    times = timed(functions, (x, ), 2 * x.numel() * x.element_size())
+    times = timed(functions, (x,), 2 * x.numel() * x.element_size())
     row = np.arange(32)
-    return [{"phases": phases, "passes": bank_passes((row * 32 + row % phases) * 4), "programs": len(x),
-             "rounds": rounds, **t} for phases, t in times.items()]
+    return [
+        {
+            "phases": phases,
+            "passes": bank_passes((row * 32 + row % phases) * 4),
+            "programs": len(x),
+            "rounds": rounds,
+            **t,
+        }
+        for phases, t in times.items()
+    ]
 
 
-PARTS = {"latency": latency, "reads": reads, "copy": copies, "stages": stages, "programs": programs,
-         "transpose": transposes, "divergence": divergence, "banks": banks}
+PARTS = {
+    "latency": latency,
+    "reads": reads,
+    "copy": copies,
+    "stages": stages,
+    "programs": programs,
+    "transpose": transposes,
+    "divergence": divergence,
+    "banks": banks,
+}
 
 
 def main() -> int:
@@ -467,8 +504,10 @@ def main() -> int:
     for part in tqdm(wanted, desc="machine", unit="part"):
         found[part] = PARTS[part](options.dry)
         for record in found[part]:
-            tqdm.write(f"{part}: " + ", ".join(f"{k} {v:,.4g}" if isinstance(v, float) else f"{k} {v}"
-                                               for k, v in record.items()))
+            tqdm.write(
+                f"{part}: "
+                + ", ".join(f"{k} {v:,.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in record.items())
+            )
     if options.dry:
         return 0
     path = options.out or figures_file()

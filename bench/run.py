@@ -29,10 +29,10 @@ import torch
 from tqdm import tqdm
 
 from bench import cases as bench_cases
-from kernels.tolerances import LIMITS
 from instruments import results, timing
 from instruments.backend import tl, triton
 from instruments.gpus import dtype_name
+from kernels.tolerances import LIMITS
 
 NOISE = 0.05  # runs on different machines of one kind differ by this much
 SCHEMA_VERSION = 1
@@ -72,18 +72,36 @@ def measure(case, absent: set) -> dict:
     timings = timing.from_graphs(functions, args, case.traffic.bytes)
     for name, function in functions.items():
         t = timings[name]
-        record[name].update(graph_us=t.median * 1e6, graph_us_p20=t.p20 * 1e6, graph_us_p80=t.p80 * 1e6,
-                            called_us=timing.as_called(function, args) * 1e6, gbps=case.traffic.bytes / t.median / 1e9, tflops=case.traffic.flops / t.median / 1e12)
-    return {"kernel": case.kernel, "shape": list(case.shape), "dtype": dtype_name(case.dtype),
-            "bytes": case.traffic.bytes, "flops": case.traffic.flops, "impl": record}
+        record[name].update(
+            graph_us=t.median * 1e6,
+            graph_us_p20=t.p20 * 1e6,
+            graph_us_p80=t.p80 * 1e6,
+            called_us=timing.as_called(function, args) * 1e6,
+            gbps=case.traffic.bytes / t.median / 1e9,
+            tflops=case.traffic.flops / t.median / 1e12,
+        )
+    return {
+        "kernel": case.kernel,
+        "shape": list(case.shape),
+        "dtype": dtype_name(case.dtype),
+        "bytes": case.traffic.bytes,
+        "flops": case.traffic.flops,
+        "impl": record,
+    }
 
 
 def versions() -> dict:
     """What the figures were measured with, and when."""
-    driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True,
-                            text=True)
-    return {"device": torch.cuda.get_device_name(), "driver": driver.stdout.strip(), "torch": torch.__version__,
-            "triton": triton.__version__, "date": datetime.date.today().isoformat()}
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], capture_output=True, text=True
+    )
+    return {
+        "device": torch.cuda.get_device_name(),
+        "driver": driver.stdout.strip(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "date": datetime.date.today().isoformat(),
+    }
 
 
 def machine() -> dict:
@@ -95,15 +113,17 @@ def machine() -> dict:
     except Exception:
         liger = None
     x = torch.zeros(1024, device="cuda")
-    empty_kernel[(1, )](x, BLOCK=1)
+    empty_kernel[(1,)](x, BLOCK=1)
     return {
         "schema_version": SCHEMA_VERSION,
         **versions(),
         "liger": liger,
         "copy_gbps": timing.copy_roof() / 1e9,
         "matmul_tflops": {"bf16": timing.matmul_roof() / 1e12},
-        "launch_us": {"triton_empty": timing.as_called(lambda x: empty_kernel[(1, )](x, BLOCK=1), (x, )) * 1e6,
-                      "torch_add": timing.as_called(torch.add, (x, x)) * 1e6},
+        "launch_us": {
+            "triton_empty": timing.as_called(lambda x: empty_kernel[(1,)](x, BLOCK=1), (x,)) * 1e6,
+            "torch_add": timing.as_called(torch.add, (x, x)) * 1e6,
+        },
     }
 
 
@@ -147,8 +167,11 @@ def main() -> int:
     wanted = [n.strip() for n in options.only.split(",") if n.strip()]
     chosen = [c for c in bench_cases.cases() if not wanted or any(c.name.startswith(n) for n in wanted)]
     if not chosen:
-        print(f"--only: no case begins with {options.only!r}, expected one of: "
-              + ", ".join(c.name for c in bench_cases.cases()), file=sys.stderr)
+        print(
+            f"--only: no case begins with {options.only!r}, expected one of: "
+            + ", ".join(c.name for c in bench_cases.cases()),
+            file=sys.stderr,
+        )
         return 2
     path = options.json or figures_file()
     old = json.loads(path.read_text()) if path.exists() else {}
@@ -164,8 +187,12 @@ def main() -> int:
         best = ", ".join(f"{n} {f['gbps']:,.0f} ({f['called_us']:.1f} us called)" for n, f in record["impl"].items())
         tqdm.write(f"{case.name}: {best}")
     merged = {**before, **new} if wanted else new
-    content.update(absent_peers=sorted(absent), cases=list(merged.values()), counters=old.get("counters", []),
-                   machine=old.get("machine", {}))
+    content.update(
+        absent_peers=sorted(absent),
+        cases=list(merged.values()),
+        counters=old.get("counters", []),
+        machine=old.get("machine", {}),
+    )
     write(path, content)
     print(f"wrote {path}" + (f"; not installed here: {', '.join(sorted(absent))}" if absent else ""))
     for complaint in bad:

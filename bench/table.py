@@ -1,7 +1,7 @@
 """The README's table of measured figures, written between its markers from bench/results/h200.json.
 
-    python bench/table.py            write it
-    python bench/table.py --check    exit 1 where the README shows something else
+python bench/table.py            write it
+python bench/table.py --check    exit 1 where the README shows something else
 """
 
 import sys
@@ -16,21 +16,29 @@ from instruments import results
 README = ROOT / "README.md"
 BEGIN, END = "<!-- results:begin -->\n", "<!-- results:end -->\n"
 NOTHING = "No figures are recorded yet.\n"
-COMPUTE_BOUND = ("matmul", )
-NAMES = {"bytes-first": "this course", "torch": "torch", "torch.compile": "torch.compile", "liger": "Liger",
-         "eager ops": "eager ops"}
+COMPUTE_BOUND = ("matmul",)
+NAMES = {
+    "bytes-first": "this course",
+    "torch": "torch",
+    "torch.compile": "torch.compile",
+    "liger": "Liger",
+    "eager ops": "eager ops",
+}
 
 
 def _rows(cases: list, field: str) -> str:
     """One Markdown table: a line per case, a column per implementation, the best figure bold."""
     names = [name for name in NAMES if any(name in case["impl"] for case in cases)]
-    lines = ["| kernel | shape | dtype | " + " | ".join(NAMES[name] for name in names) + " |",
-             "|---|---|---|" + "---:|" * len(names)]
+    lines = [
+        "| kernel | shape | dtype | " + " | ".join(NAMES[name] for name in names) + " |",
+        "|---|---|---|" + "---:|" * len(names),
+    ]
     for case in cases:
         figures = [case["impl"].get(name, {}).get(field) for name in names]
         best = max((figure for figure in figures if figure), default=None)
-        cells = ["" if not figure else f"**{figure:,.0f}**" if figure == best else f"{figure:,.0f}"
-                 for figure in figures]
+        cells = [
+            "" if not figure else f"**{figure:,.0f}**" if figure == best else f"{figure:,.0f}" for figure in figures
+        ]
         shape = " x ".join(f"{size:,}" for size in case["shape"])
         lines.append(f"| {case['kernel']} | {shape} | {case['dtype']} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
@@ -46,8 +54,10 @@ def table() -> str:
     text = _rows([case for case in recorded["cases"] if case not in products], "gbps")
     if products:
         text += "\nIn TFLOP/s, where arithmetic is the limit:\n\n" + _rows(products, "tflops")
-    return text + (f"\nMeasured on {results.provenance()}. Copying a large tensor with torch reached "
-                   f"{recorded['copy_gbps']:,.0f} GB/s there, read plus written.\n")
+    return text + (
+        f"\nMeasured on {results.provenance()}. Copying a large tensor with torch reached "
+        f"{recorded['copy_gbps']:,.0f} GB/s there, read plus written.\n"
+    )
 
 
 def with_table(readme: str) -> str:

@@ -9,9 +9,16 @@ import numpy as np
 
 #: dtype name -> numpy dtype of the storage
 STORAGE = {
-    "fp64": np.dtype("float64"), "fp32": np.dtype("float32"), "fp16": np.dtype("float16"), "bf16": np.dtype("uint16"),
-    "int64": np.dtype("int64"), "int32": np.dtype("int32"), "int16": np.dtype("int16"), "int8": np.dtype("int8"),
-    "uint8": np.dtype("uint8"), "bool": np.dtype("bool"),
+    "fp64": np.dtype("float64"),
+    "fp32": np.dtype("float32"),
+    "fp16": np.dtype("float16"),
+    "bf16": np.dtype("uint16"),
+    "int64": np.dtype("int64"),
+    "int32": np.dtype("int32"),
+    "int16": np.dtype("int16"),
+    "int8": np.dtype("int8"),
+    "uint8": np.dtype("uint8"),
+    "bool": np.dtype("bool"),
 }
 
 
@@ -75,12 +82,14 @@ def tensor(values, dtype: str = "fp32", row_stride: int | None = None, fill: flo
     """
     values = np.asarray(values)
     if row_stride is None:
-        stride = tuple(int(np.prod(values.shape[axis + 1:])) for axis in range(values.ndim))
+        stride = tuple(int(np.prod(values.shape[axis + 1 :])) for axis in range(values.ndim))
         return Tensor(encode(values, dtype).reshape(-1), dtype, values.shape, stride)
     if values.ndim != 2 or row_stride < values.shape[1]:
-        raise ValueError(f"row_stride: got {row_stride} for shape {values.shape}, expected a matrix with rows no longer")
+        raise ValueError(
+            f"row_stride: got {row_stride} for shape {values.shape}, expected a matrix with rows no longer"
+        )
     padded = np.full((values.shape[0], row_stride), fill)
-    padded[:, :values.shape[1]] = values
+    padded[:, : values.shape[1]] = values
     return Tensor(encode(padded, dtype).reshape(-1), dtype, values.shape, (row_stride, 1))
 
 

@@ -44,8 +44,15 @@ YOUNG = 60  # seconds within which such a folder may not be locked yet
 GRACE = 180  # seconds over a submission's own limit after which its process is ended from here
 COURSE = ("grading", "instruments", "kernels")  # whose files a grade may depend on
 #: What is imported on the way, and decides about no grade.
-NOT_JUDGING = ("grading/batch.py", "grading/cli.py", "grading/formats.py", "grading/notebook.py", "grading/pages.py",
-               "grading/report.py", "instruments/notebooks.py")
+NOT_JUDGING = (
+    "grading/batch.py",
+    "grading/cli.py",
+    "grading/formats.py",
+    "grading/notebook.py",
+    "grading/pages.py",
+    "grading/report.py",
+    "instruments/notebooks.py",
+)
 LESSONS = "grading/tasks/lesson_*.py"
 PACKAGES = ("torch", "triton", "numpy", "nbval", "ipykernel", "nbformat")
 START = "import sys; sys.path.insert(0, {root!r}); from grading.cli import main; sys.exit(main())"
@@ -113,14 +120,15 @@ def _uses(path: Path) -> frozenset:
         if isinstance(node, ast.Import):
             found.update(*(_module(alias.name) for alias in node.names))
         elif isinstance(node, ast.ImportFrom):
-            above = package[:len(package) + 1 - node.level] if node.level else ()
+            above = package[: len(package) + 1 - node.level] if node.level else ()
             base = ".".join([*above, *filter(None, [node.module])])
             found.update(*(_module(f"{base}.{alias.name}") for alias in node.names))
         elif isinstance(node, ast.Expr):
             described.add(id(node.value))  # a docstring uses nothing; ast.walk comes to it later
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in described:
-            found.update(*map(_module, re.findall(rf"(?:import |from |^)((?:{'|'.join(COURSE)})(?:\.\w+)+)(?:\s|$)",
-                                                  node.value)))
+            found.update(
+                *map(_module, re.findall(rf"(?:import |from |^)((?:{'|'.join(COURSE)})(?:\.\w+)+)(?:\s|$)", node.value))
+            )
             if re.fullmatch(r"\w[\w./-]*\.\w+", node.value):
                 places = [path.parent, ROOT, *(ROOT / name for name in COURSE)]
                 found.update(place / node.value for place in places if (place / node.value).is_file())
@@ -190,16 +198,22 @@ def place() -> dict:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = ""
-    return {"python": platform.python_version(), "machine": platform.machine(), "gpu": _gpu_name(),
-            "isolation": jail.level(), **versions}
+    return {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "gpu": _gpu_name(),
+        "isolation": jail.level(),
+        **versions,
+    }
 
 
 def _gpu_name() -> str:
     if not has_gpu():
         return ""
     try:
-        said = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
-                              text=True, timeout=30)
+        said = subprocess.run(
+            ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, timeout=30
+        )
         return said.stdout.strip() or "unknown"
     except (OSError, subprocess.SubprocessError):
         return "unknown"
@@ -214,9 +228,15 @@ def made_from(handed: Handed, limits: Limits) -> Made:
         exercise, imported = exercise_of(nb, handed.path), _imported(nb)
     except Exception as error:  # of whatever kind: it is this submission's own, and grading will meet and tell it
         content = str(error).encode("utf-8", "replace")
-    return Made(content=_hash(content), exercise=exercise, released=exercise_version(exercise),
-                solution=solution_version(exercise), grader=grader_version(exercise, imported), place=place(),
-                limits=limits.options())
+    return Made(
+        content=_hash(content),
+        exercise=exercise,
+        released=exercise_version(exercise),
+        solution=solution_version(exercise),
+        grader=grader_version(exercise, imported),
+        place=place(),
+        limits=limits.options(),
+    )
 
 
 def key_of(handed: Handed, limits: Limits) -> str:
@@ -268,11 +288,17 @@ def instead(handed: Handed, limits: Limits, known: list) -> str:
     if not found:
         return "not graded yet"
     other, made = found[min(found)]
-    places = ", ".join(f"{name} {made.place.get(name) or 'none'}, here {here or 'none'}"
-                       for name, here in wanted.place.items() if made.place.get(name) != here)
+    places = ", ".join(
+        f"{name} {made.place.get(name) or 'none'}, here {here or 'none'}"
+        for name, here in wanted.place.items()
+        if made.place.get(name) != here
+    )
     said = {"limits": f"with other limits ({' '.join(made.limits)})", "place": f"in another place ({places})"}
-    return "graded " + ", ".join(dict.fromkeys(said.get(name, "by another version of the grader") for name in other)) \
-        if other else "not graded yet"
+    return (
+        "graded " + ", ".join(dict.fromkeys(said.get(name, "by another version of the grader") for name in other))
+        if other
+        else "not graded yet"
+    )
 
 
 def keep(folder: Path, key: str, record: Submission, made: Made) -> None:
@@ -317,15 +343,23 @@ def command(handed: Handed, folder: Path, limits: Limits) -> str:
     """The line for a cluster's queue that grades one submission."""
     member = [f"--member={handed.member}"] if handed.member else []
     options = [] if limits == Limits() else limits.options()
-    words = ["grade", "one", os.path.abspath(handed.file), *member, f"--learner={handed.learner}",
-             f"--report={os.path.abspath(folder)}", *options]
+    words = [
+        "grade",
+        "one",
+        os.path.abspath(handed.file),
+        *member,
+        f"--learner={handed.learner}",
+        f"--report={os.path.abspath(folder)}",
+        *options,
+    ]
     return " ".join(shlex.quote(word) if word.isprintable() else f"$'{_escaped(word)}'" for word in words)
 
 
 def _escaped(word: str) -> str:
     """A word for $'...' of a shell, printable and on one line."""
-    return "".join(c if c.isprintable() and c not in "\\'" else "".join(f"\\{byte:03o}" for byte in os.fsencode(c))
-                   for c in word)
+    return "".join(
+        c if c.isprintable() and c not in "\\'" else "".join(f"\\{byte:03o}" for byte in os.fsencode(c)) for c in word
+    )
 
 
 def missing(handed: list, folder: Path, limits: Limits) -> list:
@@ -380,8 +414,9 @@ def many(handed: list, folder: Path, limits: Limits, jobs: int, anew: bool = Fal
         known = heads(folder)
         for key, h in todo.items():
             why = unreadable(h)
-            found[key] = (ungraded(h, why, status="unreadable") if why
-                          else ungraded(h, f"{h.path}: {instead(h, limits, known)}"))
+            found[key] = (
+                ungraded(h, why, status="unreadable") if why else ungraded(h, f"{h.path}: {instead(h, limits, known)}")
+            )
         todo = {}
     with _Runner(folder, limits) as runner, ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
         try:
@@ -418,8 +453,15 @@ class Progress:
         from tqdm import tqdm
 
         self.total, self.done = total, 0
-        self.bar = tqdm(total=total, desc="grading", unit="submission", disable=None if total else True, leave=False,
-                        ncols=_columns(), nrows=24)
+        self.bar = tqdm(
+            total=total,
+            desc="grading",
+            unit="submission",
+            disable=None if total else True,
+            leave=False,
+            ncols=_columns(),
+            nrows=24,
+        )
         if total and self.bar.disable:
             self.line(f"grading {total} submission{'s' * (total != 1)}, {jobs} at a time")
 
@@ -507,17 +549,34 @@ class _Runner:
 
     def _child(self, handed: Handed, key: str) -> str:
         """Run one child to its end; what it said, for the case that it left no record."""
-        command = [sys.executable, "-c", START.format(root=str(ROOT)), "one", os.path.abspath(handed.file), "--leash",
-                   f"--report={self.folder}", f"--key={key}", f"--learner={handed.learner}", f"--shown={handed.path}",
-                   f"--member={handed.member}", *self.limits.options()]
+        command = [
+            sys.executable,
+            "-c",
+            START.format(root=str(ROOT)),
+            "one",
+            os.path.abspath(handed.file),
+            "--leash",
+            f"--report={self.folder}",
+            f"--key={key}",
+            f"--learner={handed.learner}",
+            f"--shown={handed.path}",
+            f"--member={handed.member}",
+            *self.limits.options(),
+        ]
         place_of = self.place / str(next(self.numbers))  # its own: what it leaves there is nobody else's
         place_of.mkdir()
         with open(self.place / f"{place_of.name}.txt", "w+b") as output:
             with self.lock:
                 if self.stopping:
                     return "stopped"
-                child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT,
-                                         start_new_session=True, env={**os.environ, "TMPDIR": str(place_of)})
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env={**os.environ, "TMPDIR": str(place_of)},
+                )
                 self.children.add(child)
             try:
                 # waiting for the GPU is no fault, so there the child's own limit has to do

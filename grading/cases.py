@@ -15,10 +15,20 @@ def prepare(given: Given, folder: Path, turns: tuple) -> None:
     task = given.task
     home = Path(folder) / "tasks" / task.id
     home.mkdir(parents=True, exist_ok=True)
-    cases = [{"function": task.function(index), "turns": [_arguments(given, index, turn, home) for turn in turns]}
-             for index in range(len(task.cases))]
-    spec = {"task": task.id, "kernel": task.kernel, "watch_operations": task.tile_elements is not None, "cases": cases,
-            "ieee": task.ieee, "max_tile": task.max_tile, "turns": list(turns), "speed": timed(task, given.seed, turns)}
+    cases = [
+        {"function": task.function(index), "turns": [_arguments(given, index, turn, home) for turn in turns]}
+        for index in range(len(task.cases))
+    ]
+    spec = {
+        "task": task.id,
+        "kernel": task.kernel,
+        "watch_operations": task.tile_elements is not None,
+        "cases": cases,
+        "ieee": task.ieee,
+        "max_tile": task.max_tile,
+        "turns": list(turns),
+        "speed": timed(task, given.seed, turns),
+    }
     (home / "task.json").write_text(json.dumps(spec), encoding="utf-8")
 
 
@@ -30,8 +40,17 @@ def _arguments(given: Given, index: int, turn: int, home: Path) -> list:
         if isinstance(value, Tensor):
             file = f"case{index}.{turn}.{name}.npy"
             np.save(home / file, value.storage, allow_pickle=False)
-            arguments.append({"name": name, "tensor": {"file": file, "dtype": value.dtype, "shape": list(value.shape),
-                                                       "stride": list(value.stride)}})
+            arguments.append(
+                {
+                    "name": name,
+                    "tensor": {
+                        "file": file,
+                        "dtype": value.dtype,
+                        "shape": list(value.shape),
+                        "stride": list(value.stride),
+                    },
+                }
+            )
         else:
             arguments.append(_plain(name, value))
     return arguments
@@ -41,8 +60,10 @@ def _plain(name: str, value) -> dict:
     if isinstance(value, DType):
         return {"name": name, "dtype": value.name}
     if isinstance(value, RandomTensor):
-        return {"name": name, "random": {"shape": list(value.shape), "dtype": value.dtype, "mean": value.mean,
-                                         "std": value.std}}
+        return {
+            "name": name,
+            "random": {"shape": list(value.shape), "dtype": value.dtype, "mean": value.mean, "std": value.std},
+        }
     return {"name": name, "value": value}
 
 
@@ -54,6 +75,10 @@ def timed(task: Task, seed: int, turns: tuple) -> dict | None:
     arguments = task.speed.make()
     rows = next(v.shape[0] for v in arguments.values() if isinstance(v, RandomTensor) and len(v.shape) > 1)
     rng = np.random.default_rng([seed, *map(ord, task.id), *turns])
-    return {"function": next(iter(task.functions)), "bytes": task.speed.bytes, "seed": int(rng.integers(1 << 31)),
-            "rows": sorted(int(r) for r in rng.choice(rows, SPEED_ROWS, replace=False)),
-            "arguments": [_plain(name, value) for name, value in arguments.items() if not name.startswith("_")]}
+    return {
+        "function": next(iter(task.functions)),
+        "bytes": task.speed.bytes,
+        "seed": int(rng.integers(1 << 31)),
+        "rows": sorted(int(r) for r in rng.choice(rows, SPEED_ROWS, replace=False)),
+        "arguments": [_plain(name, value) for name, value in arguments.items() if not name.startswith("_")],
+    }

@@ -17,8 +17,10 @@ from grading.formats import WORDS, line, reason, shown, standing, waiting
 from grading.pages import total as total_of
 from grading.submission import Missing, pristine
 
-EPILOG = ("Exit status: 0 everything was graded, whatever the marks; 1 something was not; 2 wrong use. "
-          "`grade one FILE --report DIR` grades one submission into DIR/records, for a cluster's queue.")
+EPILOG = (
+    "Exit status: 0 everything was graded, whatever the marks; 1 something was not; 2 wrong use. "
+    "`grade one FILE --report DIR` grades one submission into DIR/records, for a cluster's queue."
+)
 
 
 class Usage(Exception):
@@ -40,8 +42,9 @@ def main(argv: list | None = None) -> int:
         print(f"grade: {line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("grade: interrupted; no report was written, and what was graded is kept for the next run",
-              file=sys.stderr)
+        print(
+            "grade: interrupted; no report was written, and what was graded is kept for the next run", file=sys.stderr
+        )
         return 1
 
 
@@ -53,21 +56,34 @@ def _interrupt(*_):
 def parser() -> argparse.ArgumentParser:
     """The options of `grade PATH...`."""
     made = argparse.ArgumentParser(prog="grade", description="Grade exercise notebooks of the course.", epilog=EPILOG)
-    made.add_argument("paths", nargs="+", metavar="PATH", help="a notebook, or a folder or zip of them (a child of "
-                      "it is one learner's)")
-    made.add_argument("--jobs", metavar="N", type=int, default=max((os.cpu_count() or 2) // 2, 1),
-                      help="submissions graded side by side (default: half the processors, here %(default)s); 0 grades "
-                      "nothing and reports what is there")
-    made.add_argument("--list", action="store_true", help="grade nothing; print the line `grade one ...` of each "
-                      "submission that is not graded yet")
+    made.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="a notebook, or a folder or zip of them (a child of it is one learner's)",
+    )
+    made.add_argument(
+        "--jobs",
+        metavar="N",
+        type=int,
+        default=max((os.cpu_count() or 2) // 2, 1),
+        help="submissions graded side by side (default: half the processors, here %(default)s); 0 grades "
+        "nothing and reports what is there",
+    )
+    made.add_argument(
+        "--list",
+        action="store_true",
+        help="grade nothing; print the line `grade one ...` of each submission that is not graded yet",
+    )
     _shared(made)
     return made
 
 
 def parser_of_one() -> argparse.ArgumentParser:
     """The options of `grade one FILE`."""
-    made = argparse.ArgumentParser(prog="grade one", epilog=EPILOG,
-                                   description="Grade one submission into DIR/records.")
+    made = argparse.ArgumentParser(
+        prog="grade one", epilog=EPILOG, description="Grade one submission into DIR/records."
+    )
     made.add_argument("file", metavar="FILE", type=Path, help="a notebook, or the zip that holds it")
     made.add_argument("--member", metavar="NAME", default="", help="the notebook's name inside the zip FILE")
     made.add_argument("--learner", metavar="NAME", default="", help="whose it is (default: the file's name)")
@@ -80,14 +96,28 @@ def parser_of_one() -> argparse.ArgumentParser:
 
 def _shared(made: argparse.ArgumentParser) -> None:
     made.add_argument("--report", required=True, metavar="DIR", type=Path, help="folder for the results")
-    made.add_argument("--timeout", metavar="S", type=float, default=batch.CELL_SECONDS,
-                      help="seconds that one cell may take (default %(default)g)")
-    made.add_argument("--total", metavar="S", type=float, default=batch.SUBMISSION_SECONDS,
-                      help="seconds that one submission may take (default %(default)g)")
+    made.add_argument(
+        "--timeout",
+        metavar="S",
+        type=float,
+        default=batch.CELL_SECONDS,
+        help="seconds that one cell may take (default %(default)g)",
+    )
+    made.add_argument(
+        "--total",
+        metavar="S",
+        type=float,
+        default=batch.SUBMISSION_SECONDS,
+        help="seconds that one submission may take (default %(default)g)",
+    )
     made.add_argument("--seed", metavar="N", type=int, help="seed of the inputs, to repeat a grading (default: secret)")
     made.add_argument("--again", dest="anew", action="store_true", help="grade anew what was graded before")
-    made.add_argument("--require-isolation", metavar="LEVEL", default="",
-                      help="refuse to grade where learner code is isolated less: process, limits, files or network")
+    made.add_argument(
+        "--require-isolation",
+        metavar="LEVEL",
+        default="",
+        help="refuse to grade where learner code is isolated less: process, limits, files or network",
+    )
     made.add_argument("--require-gpu", action="store_true", help="refuse to grade where there is no GPU")
 
 
@@ -148,8 +178,10 @@ def deliver(outcome, folder: Path, aside: list = ()) -> int:
     try:
         report.write(folder, outcome.records, aside)
     except OSError as error:
-        print(f"grade: the report could not be written to {folder} ({error.strerror}); nothing of it was left there",
-              file=sys.stderr)
+        print(
+            f"grade: the report could not be written to {folder} ({error.strerror}); nothing of it was left there",
+            file=sys.stderr,
+        )
         return 1
     for record in outcome.records:
         say(record)
@@ -195,9 +227,11 @@ def keeps(folder: Path, handed: list) -> None:
     lacking, held = report.others(folder, handed)
     if lacking and held > 1:
         names = ", ".join(map(line, lacking[:2])) + ", ..." * (len(lacking) > 2)
-        raise Usage(f"--report {folder} holds a report of {held} submissions, and {len(lacking)} of them ({names}) "
-                    f"{'are' if len(lacking) > 1 else 'is'} not among those given: name another folder, or remove "
-                    f"{folder / 'results.json'}")
+        raise Usage(
+            f"--report {folder} holds a report of {held} submissions, and {len(lacking)} of them ({names}) "
+            f"{'are' if len(lacking) > 1 else 'is'} not among those given: name another folder, or remove "
+            f"{folder / 'results.json'}"
+        )
 
 
 def submissions(given: list, report: Path) -> tuple[list, list]:
@@ -231,9 +265,12 @@ def submissions(given: list, report: Path) -> tuple[list, list]:
 
 def needs() -> None:
     """Usage where a package is missing that grading cannot do without."""
-    for name, why in (("nbval", "it runs the notebooks"), ("torch", "the exercises need it"),
-                      ("tqdm", "it shows progress"),
-                      ("triton", "kernels need it (Linux only; elsewhere use Colab, a container or WSL2)")):
+    for name, why in (
+        ("nbval", "it runs the notebooks"),
+        ("torch", "the exercises need it"),
+        ("tqdm", "it shows progress"),
+        ("triton", "kernels need it (Linux only; elsewhere use Colab, a container or WSL2)"),
+    ):
         if importlib.util.find_spec(name) is None:
             raise Usage(f"{name} is not installed here: {why}")
 

@@ -21,17 +21,17 @@ from kernels.tolerances import limit
 ADVICE = {
     "left_over": "Take the line `raise NotImplementedError()` out of the answer.",
     "refused": "A kernel holds Triton's language alone. Numbers that Python computes go in as arguments or as a global "
-               "tl.constexpr, and functions under @triton.jit in the answer cell do the rest.",
+    "tl.constexpr, and functions under @triton.jit in the answer cell do the rest.",
     "promise": "tl.multiple_of and the like are promises: the compiler loads several elements at once where they hold, and "
-               "reads the wrong ones where they do not. Promise what is so for every input, or nothing.",
+    "reads the wrong ones where they do not. Promise what is so for every input, or nothing.",
     "race": "On a GPU programs run side by side, in any order. Let each element be written by the program that reads it, add "
-            "up with tl.atomic_add, or use a second launch.",
+    "up with tl.atomic_add, or use a second launch.",
     "kept": "Make what is returned anew in every call: the caller may hold the old one, and the numbers are others.",
     "not_defined": "Define it in the answer cell of this task; other cells are not carried over.",
     "no_kernel": "The task asks for a Triton kernel that does the work: write one and launch it.",
     "foreign_kernel": "Only kernels defined in your answer cells count.",
     "out_of_bounds": "A tile that reaches past the end needs a mask in every load and store. Where there is one, the "
-                     "index is wrong: strides, the start of the tile, the order of the grid's axes.",
+    "index is wrong: strides, the start of the tile, the order of the grid's axes.",
     "unwritten": "Every element of a result has to be stored by the kernel.",
     "compile": "The interpreter is more lenient than the compiler; on a GPU this kernel would not run.",
     "tf32": "tl.dot rounds fp32 to TF32 on a GPU unless it is asked not to: tl.dot(..., input_precision='ieee').",
@@ -40,20 +40,20 @@ ADVICE = {
     "dtype": "Allocate the result in the dtype that the task asks for.",
     "shape": "Allocate the result in the shape that the task asks for.",
     "strides": "The result is a view of a tensor with another order of elements: allocate it in the shape that the task asks "
-               "for, and let the kernel store every element at its place.",
+    "for, and let the kernel store every element at its place.",
     "overflow": "fp16 ends at 65,504, and a square overflows from 256 on: convert to fp32 right after the load, before "
-                "any arithmetic, and keep every accumulator in fp32.",
+    "any arithmetic, and keep every accumulator in fp32.",
     "infinite": "Infinity comes from masked lanes that hold it (`other=`), from a division by zero, from an "
-                "exponential that overflows, or from a conversion to fp16 on the way.",
+    "exponential that overflows, or from a conversion to fp16 on the way.",
     "nan": "NaN comes from masked lanes loaded without `other=`, from memory that was never written, from padding between "
-           "rows, from 0/0 or from inf - inf: "
-           "use the row's stride, mask the loads with a neutral `other=`, and write every element.",
+    "rows, from 0/0 or from inf - inf: "
+    "use the row's stride, mask the loads with a neutral `other=`, and write every element.",
     "divisor": "Divide by the number of columns of the row, `cols`, not by the width of the tile.",
     "sixteen_bit": "A statistic of the row was rounded to 16 bits on the way: convert to fp32 right after the load, "
-                   "and keep every sum, every accumulator and what is computed from them in fp32.",
+    "and keep every sum, every accumulator and what is computed from them in fp32.",
     "rounded_output": "The result passed through 16 bits before it was stored. Keep it in fp32 up to the store.",
     "row_scale": "All of a row is off by the same factor: look at what is one number for the row, or for all (a sum, a "
-                 "divisor, a constant), before the elementwise part.",
+    "divisor, a constant), before the elementwise part.",
     "tail": "The end is wrong and the rest is right: look at the last tile, its mask and its `other=` value.",
     "some_rows": "Whole rows are wrong and others right: look at how the row's address is formed (program id, row stride).",
     "wrong": "Compare with the formula step by step on a small input.",
@@ -84,8 +84,10 @@ INDEX = "look at the index (strides, start, order of the grid's axes)"
 
 FAR = f". That is too far outside for a missing mask alone: {INDEX}"
 
-CONSTANT = ("Rounding would differ from row to row. A constant with too few digits does this, or a small term that is missing "
-            "or stands in another place.")
+CONSTANT = (
+    "Rounding would differ from row to row. A constant with too few digits does this, or a small term that is missing "
+    "or stands in another place."
+)
 
 MAX_WIDTHS = 8  # of tiles that slips are tried with
 
@@ -111,7 +113,7 @@ class Finding:
     def hint(self, task: Task) -> str:
         """The fault and what to do, as one paragraph."""
         advice = self.advice or task.hints.get(self.kind) or ADVICE.get(self.kind, "")
-        at = f"Case \"{self.case}\": " if self.case else ""
+        at = f'Case "{self.case}": ' if self.case else ""
         functions = {task.function(i) for i, case in enumerate(task.cases) if case.name == self.case}
         if len(task.functions) > 1 and len(functions) == 1 and self.kind not in ("compile", "tf32"):
             at = f"In `{functions.pop()}`: {at}"
@@ -162,8 +164,9 @@ def matches(got: Got, expected: Expected, slack: float = 1.0) -> bool:
     if got.is_tensor or got.other or isinstance(got.values, bool) != isinstance(expected.values, bool):
         return False
     if isinstance(expected.values, float):
-        return (isinstance(got.values, (int, float))
-                and abs(got.values - expected.values) <= 1e-6 * slack * max(abs(expected.values), 1e-30))
+        return isinstance(got.values, (int, float)) and abs(got.values - expected.values) <= 1e-6 * slack * max(
+            abs(expected.values), 1e-30
+        )
     return type(got.values) is type(expected.values) and got.values == expected.values
 
 
@@ -177,8 +180,13 @@ def of_run(given: Given, index: int, case: record.Case) -> list:
     found += operations(task, arguments, case.operations)
     found += [Finding("input_changed", f"the call changed its input {name}") for name in case.changed]
     if not case.held:
-        found.append(Finding("kept", "called again with other numbers, it writes into what it had returned before, which its "
-                             "caller still holds"))
+        found.append(
+            Finding(
+                "kept",
+                "called again with other numbers, it writes into what it had returned before, which its "
+                "caller still holds",
+            )
+        )
     return _named(found, task.cases[index].name)
 
 
@@ -186,18 +194,30 @@ def of_run(given: Given, index: int, case: record.Case) -> list:
 WHOLE = ("no_kernel", "foreign_kernel", "refused", "stopped")
 
 
-def of_kernels(task: Task, trace: record.Trace | None, played: record.Played | None, playing: str, launched: bool,
-               defined) -> list:
+def of_kernels(
+    task: Task, trace: record.Trace | None, played: record.Played | None, playing: str, launched: bool, defined
+) -> list:
     """[(case index, Finding)] about a task's kernels as a whole: where they come from, and whether they ran by themselves."""
-    foreign = [told.name for told in trace.functions if not told.own or defined and not defined(told.name, told.source)
-               ] if trace else []
+    foreign = (
+        [told.name for told in trace.functions if not told.own or defined and not defined(told.name, told.source)]
+        if trace
+        else []
+    )
     if not launched:
         return [(0, Finding("no_kernel", "no Triton kernel was launched"))]
     if foreign:
         return [(0, Finding("foreign_kernel", f"the kernel {foreign[0]} comes from outside your answer"))]
     if played is None:
-        return [(0, Finding("stopped", f"the kernels of this task could not be run to their end: {playing}",
-                            "Look for a loop without end, or for sizes that are far too large."))]
+        return [
+            (
+                0,
+                Finding(
+                    "stopped",
+                    f"the kernels of this task could not be run to their end: {playing}",
+                    "Look for a loop without end, or for sizes that are far too large.",
+                ),
+            )
+        ]
     if played.refused:
         return [(0, Finding("refused", played.refused))]
     if played.fault and 0 <= played.fault[0] < len(task.cases) and played.fault[1] in KINDS:
@@ -252,8 +272,10 @@ def of_values(given: Given, index: int, where, returned: list, after: dict, mete
     if metered and metered.prepared:
         for finding in found:
             if finding.kind in VALUES:
-                finding.advice += (" Something that torch or Python had put into a tensor went into a kernel here; what is made "
-                                   "from the inputs beforehand does not count, the kernel has to compute it.")
+                finding.advice += (
+                    " Something that torch or Python had put into a tensor went into a kernel here; what is made "
+                    "from the inputs beforehand does not count, the kernel has to compute it."
+                )
     return _named(found, task.cases[index].name)
 
 
@@ -282,8 +304,10 @@ def _add_python(found: list, metered: record.Metered | None) -> None:
     words = metered.python if metered else ()
     for finding in found:
         if words and finding.kind in VALUES:
-            finding.text += (f". The kernel says {' and '.join(f'`{word}`' for word in words)}, which in Python takes "
-                             f"a tile as one value: on tiles use {' and '.join(INSTEAD[word] for word in words)}")
+            finding.text += (
+                f". The kernel says {' and '.join(f'`{word}`' for word in words)}, which in Python takes "
+                f"a tile as one value: on tiles use {' and '.join(INSTEAD[word] for word in words)}"
+            )
 
 
 def manner(given: Given) -> str:
@@ -307,22 +331,35 @@ def most_telling(task: Task, found: list) -> Finding:
     here = [pair for pair, function in zip(found, order) if function == first]
     big = any(f.kind == "row_scale" and abs(f.factor - 1) > SIXTEEN_BIT_ROUNDING for _, f in here)
     big = big or any(f.advice == CONSTANT for _, f in here)
-    kept = [(i, f) for i, f in here if not (big and f.kind == "sixteen_bit")] or here  # rounding is neither large nor equal
+    kept = [
+        (i, f) for i, f in here if not (big and f.kind == "sixteen_bit")
+    ] or here  # rounding is neither large nor equal
     _constant(kept)
     zero = [f.kind for _, f in kept if f.text.startswith(f"{f.place.output} is zero")]
     if 2 * zero.count("wrong") > len(zero):  # zero in any dtype: no overflow
-        kept = [(i, f) for i, f in kept if not (f.kind == "overflow" and f.text.startswith(f"{f.place.output} is zero"))]
+        kept = [
+            (i, f) for i, f in kept if not (f.kind == "overflow" and f.text.startswith(f"{f.place.output} is zero"))
+        ]
     # a mistaken formula shows in every case that it spoils; one match among many other failures is a coincidence
     slips = [f.text for _, f in kept if f.kind == "slip"]
-    others = [f for _, f in kept if f.kind in ("divisor", "sixteen_bit", "rounded_output", "row_scale", "wrong")
-              and f.place.output and not f.text.startswith(f"{f.place.output} is zero")]
+    others = [
+        f
+        for _, f in kept
+        if f.kind in ("divisor", "sixteen_bit", "rounded_output", "row_scale", "wrong")
+        and f.place.output
+        and not f.text.startswith(f"{f.place.output} is zero")
+    ]
     if any(f.kind in ("torch_work", "not_by_kernel") for _, f in kept):  # which explains a case without any launch
         kept = [(i, f) for i, f in kept if f.kind != "no_kernel" or not f.case]
     kept = [(i, f) for i, f in kept if f.kind != "slip" or 2 * slips.count(f.text) > len(others)]
     index, finding = min(kept, key=lambda pair: (pair[1].rank, pair[0]))
     case = task.cases[index]
-    if case.hint and {i for i, _ in found} == {index} and finding.kind not in (
-            "slip", "bytes", "no_kernel", "exception", "compile", "count", "type", "dtype", "shape"):
+    if (
+        case.hint
+        and {i for i, _ in found} == {index}
+        and finding.kind
+        not in ("slip", "bytes", "no_kernel", "exception", "compile", "count", "type", "dtype", "shape")
+    ):
         finding.advice = case.hint
         finding.text = finding.text.replace(FAR, "")
     return finding
@@ -357,8 +394,10 @@ def _error(task: Task, index: int, error: record.Error | None, stub: bool = Fals
         return
     if error.type == "NotImplementedError" and not error.text:
         what = f"the kernel {error.kernel}" if error.kernel else function
-        yield Finding("not_defined" if stub else "left_over", f"{what} is still the stub" if stub else
-                      f"{what} still ends in the stub's `raise NotImplementedError()`")
+        yield Finding(
+            "not_defined" if stub else "left_over",
+            f"{what} is still the stub" if stub else f"{what} still ends in the stub's `raise NotImplementedError()`",
+        )
         return
     text = error.text.strip().splitlines()
     said = f"{error.type}: {text[0] if text else ''}"
@@ -378,12 +417,16 @@ def _error(task: Task, index: int, error: record.Error | None, stub: bool = Fals
 def _compiled(errors: list):
     for error in errors[:1]:
         if error.tf32:
-            yield Finding("tf32", f"compiled for sm_{error.arch}, the kernel {error.kernel} multiplies fp32 in TF32, "
-                          "with 10 bits of mantissa")
+            yield Finding(
+                "tf32",
+                f"compiled for sm_{error.arch}, the kernel {error.kernel} multiplies fp32 in TF32, "
+                "with 10 bits of mantissa",
+            )
             continue
         fault, advice = meaning(error.text)
-        yield Finding("compile", f"the kernel {error.kernel} does not compile for sm_{error.arch}: "
-                      f"{fault or error.text}", advice)
+        yield Finding(
+            "compile", f"the kernel {error.kernel} does not compile for sm_{error.arch}: {fault or error.text}", advice
+        )
 
 
 def _metered(task: Task, arguments: dict, replayed: record.Replayed):
@@ -398,7 +441,9 @@ def _metered(task: Task, arguments: dict, replayed: record.Replayed):
         more = f", and {len(strays) - 1} more such access{'es' * (len(strays) > 2)}" if len(strays) > 1 else ""
         t = next(t for t in tensors if t.strays)
         text, advice = _stray(task, arguments, t, metered)
-        found = Finding("out_of_bounds", _outside(strays[0]) + more + text, advice, place=Place(first=[strays[0].index]))
+        found = Finding(
+            "out_of_bounds", _outside(strays[0]) + more + text, advice, place=Place(first=[strays[0].index])
+        )
         _add_python([found], metered)
         yield found
     yield from (Finding("promise", text) for text in metered.promises[:1])
@@ -409,8 +454,11 @@ def _metered(task: Task, arguments: dict, replayed: record.Replayed):
                 yield Finding("not_read", f"the kernels do not read all of {name}")
     wide = too_wide(metered.shapes, task.max_tile)
     if wide:
-        yield Finding("tile_too_wide", f"a load or store takes {' x '.join(f'{side:,}' for side in wide)} elements side by side, "
-                      f"and the task allows tiles of at most {widest(task)}")
+        yield Finding(
+            "tile_too_wide",
+            f"a load or store takes {' x '.join(f'{side:,}' for side in wide)} elements side by side, "
+            f"and the task allows tiles of at most {widest(task)}",
+        )
     if task.minimum_bytes and whole:
         yield from _bytes(task, arguments, tensors)
         if task.sector_factor:
@@ -427,8 +475,10 @@ def _stray(task: Task, arguments: dict, t: record.Counts, metered: record.Metere
     access, shape = t.strays[0], t.shape
     size = int(np.prod(shape))
     if access.kind == "write" and len(shape) == 1 and access.count >= size and _per_row(shape[0], arguments):
-        return (f": {t.name} holds one number per row, and a tile is stored there",
-                "Reduce the tile to one number (tl.sum, tl.max) before it is stored.")
+        return (
+            f": {t.name} holds one number per row, and a tile is stored there",
+            "Reduce the tile to one number (tl.sum, tl.max) before it is stored.",
+        )
     tile = max((int(np.prod(shape)) for shape in metered.shapes), default=1)
     grid = next((grid for name, grid in metered.kernels if f" of {name} " in access.text), [])
     inner = grid and all(at < n // 2 for at, n in zip(access.program, grid) if n > 3) and any(n > 3 for n in grid)
@@ -462,8 +512,11 @@ def _bytes(task: Task, arguments: dict, tensors: list):
         what = f"{worst.name} is read {times:.1f} times over"
     else:
         what = f"most of the excess is {worst.name}, {excess[worst.name]:,} bytes too many"
-    yield Finding("bytes", f"the kernels ask for {requested:,} bytes, {requested / sum(minimum.values()):.2f} times the "
-                  f"minimum of {sum(minimum.values()):,}: {what}")
+    yield Finding(
+        "bytes",
+        f"the kernels ask for {requested:,} bytes, {requested / sum(minimum.values()):.2f} times the "
+        f"minimum of {sum(minimum.values()):,}: {what}",
+    )
 
 
 def _sectors(task: Task, arguments: dict, tensors: list):
@@ -472,16 +525,22 @@ def _sectors(task: Task, arguments: dict, tensors: list):
     if moved > task.sector_factor * minimum + SMALL_CHANGE:
         worst = max(tensors, key=lambda t: t.sectors)
         asked = worst.read + worst.written
-        yield Finding("sectors", f"the accesses touch {moved:,} bytes of sectors, {moved / minimum:.1f} times the minimum of "
-                      f"{minimum:,}: of {worst.name}, {asked:,} bytes are asked for in {worst.sectors:,} sectors of 32")
+        yield Finding(
+            "sectors",
+            f"the accesses touch {moved:,} bytes of sectors, {moved / minimum:.1f} times the minimum of "
+            f"{minimum:,}: of {worst.name}, {asked:,} bytes are asked for in {worst.sectors:,} sectors of 32",
+        )
 
 
 def _stored(expected: list, metered: record.Metered):
     """Each result in a tensor that a kernel stored, every element of it."""
     position = 0
     if metered.kernels and not metered.programs:
-        yield Finding("unwritten", f"no program ran: the grid is {tuple(metered.kernels[0][1])}",
-                      "A number of programs that is rounded down can be 0: round it up.")
+        yield Finding(
+            "unwritten",
+            f"no program ran: the grid is {tuple(metered.kernels[0][1])}",
+            "A number of programs that is rounded down can be 0: round it up.",
+        )
         return
     for e in expected:
         role = e.argument or f"returned {position}"
@@ -498,8 +557,11 @@ def _stored(expected: list, metered: record.Metered):
         if sum(t.unique_written for t in launched) >= e.values.size * STORAGE[e.dtype].itemsize and len(launched) > 1:
             continue  # stored through several views of it
         if not t.unique_written:
-            yield Finding("unwritten", f"no program stores anything to {e.name}",
-                          "Pass it to the kernel and store every element of it.")
+            yield Finding(
+                "unwritten",
+                f"no program stores anything to {e.name}",
+                "Pass it to the kernel and store every element of it.",
+            )
             continue
         yield _holes(e, t, metered.kernels)
 
@@ -515,15 +577,24 @@ def _holes(e: Expected, t: record.Counts, kernels: list) -> Finding:
             return Finding("unwritten", f"{text}: the tiles cover {first[1]:,} columns.{axes}")
         return Finding("unwritten", text, "The mask of the store, the range of its loop, or the grid ends too early.")
     if len(shape) == 2 and first[1] == 0 and count == (shape[0] - first[0]) * shape[1]:
-        return Finding("unwritten", f"rows from {first[0]} on of {e.name} are never written, and there are {shape[0]}",
-                       f"Launch a program for every row, or loop over rows until all are done.{axes}")
+        return Finding(
+            "unwritten",
+            f"rows from {first[0]} on of {e.name} are never written, and there are {shape[0]}",
+            f"Launch a program for every row, or loop over rows until all are done.{axes}",
+        )
     if len(shape) == 1 and first and count == shape[0] - first[0]:
-        return Finding("unwritten", f"elements from {first[0]:,} on of {e.name} are never written, and there are {shape[0]:,}")
+        return Finding(
+            "unwritten", f"elements from {first[0]:,} on of {e.name} are never written, and there are {shape[0]:,}"
+        )
     size = int(np.prod(shape))
     text = f"{count:,} of {size:,} elements of {e.name} are never written, the first at {first}"
     if len(shape) == 2 and tuple(first) == (0, 1) and 8 * (size - count) <= size:
-        return Finding("unwritten", text, "If the offsets of rows and of columns are both of one dimension, they pair up lane by "
-                       "lane and only a diagonal is stored: make them a matrix, with [:, None] and [None, :].")
+        return Finding(
+            "unwritten",
+            text,
+            "If the offsets of rows and of columns are both of one dimension, they pair up lane by "
+            "lane and only a diagonal is stored: make them a matrix, with [:, None] and [None, :].",
+        )
     return Finding("unwritten", text, ADVICE["unwritten"])
 
 
@@ -536,9 +607,13 @@ def operations(task: Task, arguments: dict, done: dict):
     if task.tile_elements:
         most = task.tile_elements(**plain(arguments))
         if elements > most:
-            yield Finding("whole_tensor", f"`{operation}` worked on {elements:,} elements at once, and one tile has {most:,}")
+            yield Finding(
+                "whole_tensor", f"`{operation}` worked on {elements:,} elements at once, and one tile has {most:,}"
+            )
     elif task.kernel:
-        most = max((t.shape[0] for t in arguments.values() if isinstance(t, (Tensor, RandomTensor)) and t.shape), default=0)
+        most = max(
+            (t.shape[0] for t in arguments.values() if isinstance(t, (Tensor, RandomTensor)) and t.shape), default=0
+        )
         if elements > most:
             yield Finding("torch_work", f"torch's `{operation}` worked on {elements:,} elements outside the kernel")
 
@@ -553,8 +628,10 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
         return
     if len(returned) != len(wanted):
         names = ", ".join(e.name for e in wanted)
-        yield Finding("count", f"{function} returned {len(returned)} value{'s' * (len(returned) != 1)}, expected "
-                      f"{len(wanted)}: {names}")
+        yield Finding(
+            "count",
+            f"{function} returned {len(returned)} value{'s' * (len(returned) != 1)}, expected {len(wanted)}: {names}",
+        )
         return
     pairs = list(zip(returned, wanted))
     for e in expected:
@@ -579,8 +656,11 @@ def _values(task: Task, function: str, arguments: dict, expected: list, returned
     if not isinstance(e.values, np.ndarray):
         call = ", ".join(f"{name}={value}" for name, value in arguments.items() if isinstance(value, (int, float, str)))
         named = f" as {e.name}" if len(pairs) > 1 else ""
-        yield Finding("wrong", f"{function}({call}) gives {got.values!r}{named}, expected {e.values!r}",
-                      place=_scalars(function, arguments, pairs))
+        yield Finding(
+            "wrong",
+            f"{function}({call}) gives {got.values!r}{named}, expected {e.values!r}",
+            place=_scalars(function, arguments, pairs),
+        )
         return
     yield _shape_of_failure(got, e, arguments, widths)
     # what the first result hides (a row scaled by 0 is no longer a scale), another may tell
@@ -594,8 +674,11 @@ def _scalars(function: str, arguments: dict, pairs: list) -> Place:
     if not all(isinstance(value, (int, float, str)) for value in values):
         return Place()
     inputs = ", ".join(f"{name}={value}" for name, value in arguments.items())
-    return Place(call=f"{function}({inputs})", yours={e.name: got.values for got, e in pairs},
-                 right={e.name: e.values for _, e in pairs})
+    return Place(
+        call=f"{function}({inputs})",
+        yours={e.name: got.values for got, e in pairs},
+        right={e.name: e.values for _, e in pairs},
+    )
 
 
 def _form(got: Got, e: Expected):
@@ -606,21 +689,29 @@ def _form(got: Got, e: Expected):
             return Finding("shape", f"{e.name} has shape {list(got.values.shape)}, expected {list(e.values.shape)}")
         if got.dtype != e.dtype:
             return Finding("dtype", f"{e.name} is {got.dtype}, expected {e.dtype}")
-    elif got.is_tensor or got.other or not isinstance(got.values, (int, float) if isinstance(e.values, float)
-                                                      else type(e.values)):
+    elif (
+        got.is_tensor
+        or got.other
+        or not isinstance(got.values, (int, float) if isinstance(e.values, float) else type(e.values))
+    ):
         return Finding("type", f"{e.name} is {_kind(got)}, expected {_article(type(e.values).__name__)}")
 
 
 def _order(got: Got, e: Expected):
     shape = got.values.shape if got.is_tensor else ()
-    rows = tuple(int(np.prod(shape[axis + 1:])) for axis in range(len(shape)))
+    rows = tuple(int(np.prod(shape[axis + 1 :])) for axis in range(len(shape)))
     if got.strides and any(n > 1 and s != r for n, s, r in zip(shape, got.strides, rows)):
         return Finding("strides", f"{e.name} is not contiguous: its strides are {got.strides}, expected {rows}")
 
 
 def _kind(got: Got) -> str:
-    return "a tensor" if got.is_tensor else "None" if got.values is None and not got.other else _article(
-        got.other or type(got.values).__name__)
+    return (
+        "a tensor"
+        if got.is_tensor
+        else "None"
+        if got.values is None and not got.other
+        else _article(got.other or type(got.values).__name__)
+    )
 
 
 def _article(word: str) -> str:
@@ -664,11 +755,21 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
     first = tuple(int(i) for i in np.unravel_index(int(np.argmax(element)), table.shape))
     at = first if values.ndim > 1 else first[:1] if per_row else first[1:]
     along = "columns" if values.ndim > 1 else "elements"
-    place = Place(output=e.name, first=list(at), expected=float(right[first]), got=float(table[first]),
-                  wrong=float(element.mean()), error=float(errors.max()), limit=most, shape=list(table.shape),
-                  map=picture(element))
-    seen = (f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {_share(element)} of {e.name} "
-            f"is off, the worst {'row ' * (values.ndim > 1)}by {errors.max():.1e} (limit {most:.0e})")
+    place = Place(
+        output=e.name,
+        first=list(at),
+        expected=float(right[first]),
+        got=float(table[first]),
+        wrong=float(element.mean()),
+        error=float(errors.max()),
+        limit=most,
+        shape=list(table.shape),
+        map=picture(element),
+    )
+    seen = (
+        f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {_share(element)} of {e.name} "
+        f"is off, the worst {'row ' * (values.ndim > 1)}by {errors.max():.1e} (limit {most:.0e})"
+    )
     rows, columns = element.any(axis=1), element.any(axis=0)
     wide = table.shape[1] > 1
 
@@ -685,16 +786,24 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
         if what == "NaN":
             return Finding("nan", seen, place=place)
         if (table[bad] < 0).all() and (np.abs(right[bad]) < FP16_MOST).all():
-            return Finding("infinite", f"{seen}: minus infinity got into it", place=place,
-                           advice="In a sum: lanes masked with other=-inf, as a maximum wants, have to count as 0. "
-                           "In a maximum: nothing was compared with the value that it starts from.")
+            return Finding(
+                "infinite",
+                f"{seen}: minus infinity got into it",
+                place=place,
+                advice="In a sum: lanes masked with other=-inf, as a maximum wants, have to count as 0. "
+                "In a maximum: nothing was compared with the value that it starts from.",
+            )
         return Finding("overflow" if "fp16" in dtypes else "infinite", seen, place=place)
     if not table.any() and right.any():
         if "fp16" in dtypes:
-            return Finding("overflow", f"{e.name} is zero everywhere: a square or a sum that overflowed to infinity, "
-                           "in a divisor, does that", place=place)
-        return Finding("wrong", f"{e.name} is zero everywhere, as if nothing was added to it, or infinity divided it",
-                       place=place)
+            return Finding(
+                "overflow",
+                f"{e.name} is zero everywhere: a square or a sum that overflowed to infinity, in a divisor, does that",
+                place=place,
+            )
+        return Finding(
+            "wrong", f"{e.name} is zero everywhere, as if nothing was added to it, or infinity divided it", place=place
+        )
     if e.dtype == "fp32" and errors.max() < SIXTEEN_BIT_ROUNDING:
         for sixteen in ("bf16", "fp16"):
             if np.array_equal(rounded(table, sixteen), table) and not np.array_equal(rounded(right, sixteen), right):
@@ -727,8 +836,10 @@ def _share(wrong: np.ndarray) -> str:
 
 def _manner(table: np.ndarray, right: np.ndarray, dtype: str) -> str:
     """How a small error behaves: rounding is noise around zero, a wrong constant or formula goes with the value."""
-    either = (". So small an error comes from an intermediate result that is rounded to 16 bits (keep it in fp32), or "
-              "from a constant or a formula that is a little off")
+    either = (
+        ". So small an error comes from an intermediate result that is rounded to 16 bits (keep it in fp32), or "
+        "from a constant or a formula that is a little off"
+    )
     typical = np.sqrt(np.mean(right**2, axis=1, keepdims=True))
     off = (np.abs(right) > 0.1 * typical) & (table != right)
     relative = ((table - right)[off] / right[off])[np.argsort(right[off], kind="stable")]
@@ -738,8 +849,10 @@ def _manner(table: np.ndarray, right: np.ndarray, dtype: str) -> str:
         smooth = np.corrcoef(relative[1:], relative[:-1])[0, 1]
     below = (relative < 0).mean()
     if smooth > 0.5 or not 0.05 < below < 0.95:
-        return (". The error goes with the value, as rounding does not: a constant has too few digits, or the formula "
-                "is another")
+        return (
+            ". The error goes with the value, as rounding does not: a constant has too few digits, or the formula "
+            "is another"
+        )
     if abs(smooth) < 0.2 and 0.3 < below < 0.7 and np.median(np.abs(relative)) > 5e-5:
         return ". The error is noise around zero, of the size of 16-bit or TF32 rounding on the way"
     return either
@@ -748,7 +861,7 @@ def _manner(table: np.ndarray, right: np.ndarray, dtype: str) -> str:
 def picture(wrong: np.ndarray, most: tuple = (16, 32)) -> list:
     """The share of wrong elements in each field of a small grid laid over a table, for the page."""
     rows, cols = (np.array_split(np.arange(n), min(n, limit)) for n, limit in zip(wrong.shape, most))
-    return [[round(float(wrong[r[0]:r[-1] + 1, c[0]:c[-1] + 1].mean()), 2) for c in cols] for r in rows]
+    return [[round(float(wrong[r[0] : r[-1] + 1, c[0] : c[-1] + 1].mean()), 2) for c in cols] for r in rows]
 
 
 def _elementwise(most: float, right: np.ndarray) -> np.ndarray:
@@ -779,20 +892,29 @@ def _scaled(factors: np.ndarray, e: Expected, cols: int, most: float, place: Pla
     seen = f"each row of {e.name} is off by a factor ({low:.6g}{'' if constant else f' to {high:.6g}'})"
     if constant and cols > 1 and e.dtype == "fp32":
         for width in ({1 << (cols - 1).bit_length()} | set(widths)) - {cols}:
-            if abs(high / (width / cols)**0.5 - 1) < 3 * most:
+            if abs(high / (width / cols) ** 0.5 - 1) < 3 * most:
                 return Finding("divisor", f"{seen}: the square root of {width}/{cols}", **by)
             if abs(high * width / cols - 1) < 3 * most:
                 return Finding("divisor", f"{seen}: {cols}/{width}", **by)
     if abs(far - 1) < SIXTEEN_BIT_ROUNDING and len(factors) > 2 and high - low <= max(0.02 * abs(far - 1), 2e-6):
         return Finding("row_scale", f"{seen}, one and the same", advice=CONSTANT, **by)
     if abs(far - 1) < SIXTEEN_BIT_ROUNDING and e.dtype == "fp32":
-        return Finding("sixteen_bit", f"{seen}: the size of 16-bit rounding, in a result that is fp32",
-                       factors=(low, high, len(factors)), **by)
+        return Finding(
+            "sixteen_bit",
+            f"{seen}: the size of 16-bit rounding, in a result that is fp32",
+            factors=(low, high, len(factors)),
+            **by,
+        )
     if per_row and (len(factors) < 2 or low < 1 < high):
         return None
     if constant and len(factors) > 1:
         return Finding("row_scale", f"{seen}, one and the same", **by)
     if abs(far - 1) > SIXTEEN_BIT_ROUNDING and not low < 1 < high:
-        return Finding("row_scale", seen, **by, advice="Look at what is one number for the row, such as a sum "
-                       "or its divisor: part of the row was left out, or a 16-bit running sum stopped growing.")
+        return Finding(
+            "row_scale",
+            seen,
+            **by,
+            advice="Look at what is one number for the row, such as a sum "
+            "or its divisor: part of the row was left out, or a 16-bit running sum stopped growing.",
+        )
     return Finding("row_scale", seen, **by)

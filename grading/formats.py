@@ -16,8 +16,15 @@ from junitparser.xunit2 import TestCase, TestSuite
 
 from grading.record import Submission, Verdict
 
-WORDS = {"passed": "passed", "pending": "pending", "failed": "failed", "not_attempted": "not attempted",
-         "ungraded": "not graded", "graded": "graded", "unreadable": "cannot be read"}
+WORDS = {
+    "passed": "passed",
+    "pending": "pending",
+    "failed": "failed",
+    "not_attempted": "not attempted",
+    "ungraded": "not graded",
+    "graded": "graded",
+    "unreadable": "cannot be read",
+}
 TEXT = 2000  # characters that a report shows of a text
 NAME = 1000  # of a name or path
 NOTES = 20  # notes on one submission
@@ -48,8 +55,9 @@ def told(records: list[Submission]) -> list[Submission]:
         while whose.setdefault(name, record.learner) != record.learner:
             name += "'"
         more = [f"and {len(record.notes) - NOTES:,} more notes"] if len(record.notes) > NOTES else []
-        record = msgspec.structs.replace(record, learner=name, path=line(record.path), file=line(record.file),
-                                         notes=[*record.notes[:NOTES], *more])
+        record = msgspec.structs.replace(
+            record, learner=name, path=line(record.path), file=line(record.file), notes=[*record.notes[:NOTES], *more]
+        )
         found.append(msgspec.convert(_plain(msgspec.to_builtins(record)), Submission))
     return found
 
@@ -89,8 +97,17 @@ def waiting(task: Verdict) -> str:
 
 def words(task: Verdict) -> str:
     """All that is said about a task, as lines."""
-    return "\n".join(filter(None, [task.hint, *(f"proved: {sentence}" for sentence in task.proved),
-                                   *(f"not proved here: {sentence}" for sentence in task.unproved), waiting(task)]))
+    return "\n".join(
+        filter(
+            None,
+            [
+                task.hint,
+                *(f"proved: {sentence}" for sentence in task.proved),
+                *(f"not proved here: {sentence}" for sentence in task.unproved),
+                waiting(task),
+            ],
+        )
+    )
 
 
 # ---------------------------------------------------------------- JUnit
@@ -101,11 +118,26 @@ def junit(records: list[Submission]) -> str:
     root = JUnitXml("grade")
     for record in records:
         suite = TestSuite(record.path)
-        for name in ("learner", "exercise", "status", "points", "pending_points", "max_points", "gradable_points",
-                     "isolation"):
+        for name in (
+            "learner",
+            "exercise",
+            "status",
+            "points",
+            "pending_points",
+            "max_points",
+            "gradable_points",
+            "isolation",
+        ):
             suite.add_property(name, str(getattr(record, name)))
-        whole = Verdict(id="", title="the submission", status="ungraded", points=0, pending_points=0, max_points=0,
-                        hint=reason(record))
+        whole = Verdict(
+            id="",
+            title="the submission",
+            status="ungraded",
+            points=0,
+            pending_points=0,
+            max_points=0,
+            hint=reason(record),
+        )
         suite.add_testcases([_case(record.exercise or "unknown", task) for task in record.tasks or [whole]])
         root.append(suite)  # add_testsuite merges suites of one name, and compares each with all others
     root.update_statistics()
@@ -138,14 +170,35 @@ def gradescope(record: Submission) -> dict | None:
     """
     if record.status == "ungraded":
         return None
-    tests = [{"number": task.id, "name": f"{task.title}: {WORDS[task.status]}", "score": task.points,
-              "max_score": task.max_points, "status": "passed" if task.status in ("passed", "pending") else "failed",
-              "output": words(task) or WORDS[task.status], "output_format": "text", "visibility": "visible",
-              "extra_data": {"status": task.status, "pending_points": task.pending_points}} for task in record.tasks]
-    return {"score": record.points, "execution_time": round(record.seconds), "output": "\n".join(record.notes),
-            "output_format": "text", "visibility": "visible", "stdout_visibility": "hidden", "tests": tests,
-            "extra_data": {"exercise": record.exercise, "pending_points": record.pending_points,
-                           "max_points": record.max_points, "isolation": record.isolation}}
+    tests = [
+        {
+            "number": task.id,
+            "name": f"{task.title}: {WORDS[task.status]}",
+            "score": task.points,
+            "max_score": task.max_points,
+            "status": "passed" if task.status in ("passed", "pending") else "failed",
+            "output": words(task) or WORDS[task.status],
+            "output_format": "text",
+            "visibility": "visible",
+            "extra_data": {"status": task.status, "pending_points": task.pending_points},
+        }
+        for task in record.tasks
+    ]
+    return {
+        "score": record.points,
+        "execution_time": round(record.seconds),
+        "output": "\n".join(record.notes),
+        "output_format": "text",
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": tests,
+        "extra_data": {
+            "exercise": record.exercise,
+            "pending_points": record.pending_points,
+            "max_points": record.max_points,
+            "isolation": record.isolation,
+        },
+    }
 
 
 def gradescope_together(submissions: list) -> dict | None:
@@ -164,8 +217,10 @@ def gradescope_together(submissions: list) -> dict | None:
     paths = ", ".join(record.path for record in readable)
     names = sorted({record.exercise for record in readable} - {""})
     if len(names) > 1:
-        return gradescope_nothing(f"Notebooks of different exercises were handed in ({', '.join(names)}: {paths}). "
-                                  "Hand in the one of this assignment.")
+        return gradescope_nothing(
+            f"Notebooks of different exercises were handed in ({', '.join(names)}: {paths}). "
+            "Hand in the one of this assignment."
+        )
     return gradescope_nothing(f"More than one notebook of {''.join(names)} was handed in ({paths}). Hand in one.")
 
 
@@ -180,13 +235,26 @@ def classroom(records: list[Submission]) -> dict:
     for record in records:
         for task in record.tasks:
             status = {"passed": "pass", "pending": "pass", "ungraded": "error"}.get(task.status, "fail")
-            tests.append(_test(f"{task.id} {task.title}", words(task), status, task.points, f"check {task.id}",
-                               record.path, record.seconds))
+            tests.append(
+                _test(
+                    f"{task.id} {task.title}",
+                    words(task),
+                    status,
+                    task.points,
+                    f"check {task.id}",
+                    record.path,
+                    record.seconds,
+                )
+            )
         if not record.tasks:
             tests.append(_test(record.path, " ".join(record.notes), filename=record.path))
     states = {test["status"] for test in tests}
-    return {"version": 1, "status": "error" if "error" in states else "fail" if "fail" in states else "pass",
-            "max_score": sum(record.max_points for record in records), "tests": tests}
+    return {
+        "version": 1,
+        "status": "error" if "error" in states else "fail" if "fail" in states else "pass",
+        "max_score": sum(record.max_points for record in records),
+        "tests": tests,
+    }
 
 
 def classroom_nothing(said: str, points: int) -> dict:
@@ -194,10 +262,25 @@ def classroom_nothing(said: str, points: int) -> dict:
     return {"version": 1, "status": "error", "max_score": points, "tests": [_test("the submission", shown(said))]}
 
 
-def _test(name: str, message: str, status: str = "error", score: int = 0, code: str = "", filename: str = "",
-          seconds: float = 0) -> dict:
-    return {"name": name, "status": status, "score": score, "message": message, "test_code": code, "filename": filename,
-            "line_no": 0, "execution_time": f"{seconds:g}s"}
+def _test(
+    name: str,
+    message: str,
+    status: str = "error",
+    score: int = 0,
+    code: str = "",
+    filename: str = "",
+    seconds: float = 0,
+) -> dict:
+    return {
+        "name": name,
+        "status": status,
+        "score": score,
+        "message": message,
+        "test_code": code,
+        "filename": filename,
+        "line_no": 0,
+        "execution_time": f"{seconds:g}s",
+    }
 
 
 def one_line(result: dict) -> str:
@@ -233,9 +316,17 @@ def gradebook(records: list[Submission]) -> str:
     table.writerow(["learner", "exercise", "status", *marks, "file", "notes", *tasks])
     for record in sorted(records, key=lambda r: (r.learner, r.exercise, r.path)):
         by_id = {task.id: task.points for task in record.tasks if task.status != "ungraded"}
-        table.writerow([_cell(record.learner), record.exercise, record.status,
-                        *(getattr(record, name) if record.is_graded else "" for name in marks),
-                        _cell(record.path), _cell("; ".join(record.notes)), *(by_id.get(name, "") for name in tasks)])
+        table.writerow(
+            [
+                _cell(record.learner),
+                record.exercise,
+                record.status,
+                *(getattr(record, name) if record.is_graded else "" for name in marks),
+                _cell(record.path),
+                _cell("; ".join(record.notes)),
+                *(by_id.get(name, "") for name in tasks),
+            ]
+        )
     return out.getvalue()
 
 

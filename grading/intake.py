@@ -90,8 +90,14 @@ def opened(file: Path):
 
 def _plain(mode: int) -> None:
     if not stat.S_ISREG(mode):
-        raise OSError(None, "a link, and links are not followed: hand in the file itself" if stat.S_ISLNK(mode) else
-                      "a folder, not a notebook" if stat.S_ISDIR(mode) else "a pipe, a socket or a device, not a file")
+        raise OSError(
+            None,
+            "a link, and links are not followed: hand in the file itself"
+            if stat.S_ISLNK(mode)
+            else "a folder, not a notebook"
+            if stat.S_ISDIR(mode)
+            else "a pipe, a socket or a device, not a file",
+        )
 
 
 def text(path: Path | str) -> str:
@@ -214,8 +220,17 @@ def _few(found: list, shown: str) -> list:
     if len(found) > MAX_NOTEBOOKS:
         first = found[0]
         where = first.file if first.member else first.file.parent
-        found = [*found[:MAX_NOTEBOOKS], Handed(first.learner, shown, where, "", f"{shown}: more than {MAX_NOTEBOOKS} "
-                 "notebooks, of which only the first are graded; hand in one for each exercise")]
+        found = [
+            *found[:MAX_NOTEBOOKS],
+            Handed(
+                first.learner,
+                shown,
+                where,
+                "",
+                f"{shown}: more than {MAX_NOTEBOOKS} "
+                "notebooks, of which only the first are graded; hand in one for each exercise",
+            ),
+        ]
     return found
 
 
@@ -224,11 +239,17 @@ def _zip(file: Path, learner: str, shown: str, split: bool) -> tuple[list, list]
     all of it is `learner`'s."""
     try:
         with opened(file) as stream, _archive(stream) as archive:
-            parts = {info.filename: [part for part in re.split(r"[/\\]", info.filename) if part not in ("", ".")]
-                     for info in archive.infolist() if not info.is_dir()}
+            parts = {
+                info.filename: [part for part in re.split(r"[/\\]", info.filename) if part not in ("", ".")]
+                for info in archive.infolist()
+                if not info.is_dir()
+            }
             parts = {name: below for name, below in sorted(parts.items()) if below and not any(map(_hidden, below))}
-            inside = {name: below for name, below in parts.items()
-                      if _candidate(Path(below[-1]).suffix.lower(), lambda: _zipped(archive, name))}
+            inside = {
+                name: below
+                for name, below in parts.items()
+                if _candidate(Path(below[-1]).suffix.lower(), lambda: _zipped(archive, name))
+            }
     except Exception as error:  # zipfile trips over strange files in its own ways
         why = getattr(error, "strerror", None) or error
         return [Handed(learner, shown, file, "", f"{shown}: not a zip that can be read ({why})")], []
@@ -343,8 +364,12 @@ def parse(content: bytes, path: str) -> tuple[NotebookNode, list]:
         raise Unreadable(f"{path}: not a notebook (JSON, but without a notebook's cells)")
     if len(cells) > MAX_CELLS:
         raise Unreadable(f"{path}: {len(cells):,} cells, and more than {MAX_CELLS:,} are not graded")
-    nb = NotebookNode(nbformat=4, nbformat_minor=5, cells=_cells(cells, notes), metadata=NotebookNode(
-        bytes_first=NotebookNode(exercise=exercise_id(_only(data, "bytes_first")))))
+    nb = NotebookNode(
+        nbformat=4,
+        nbformat_minor=5,
+        cells=_cells(cells, notes),
+        metadata=NotebookNode(bytes_first=NotebookNode(exercise=exercise_id(_only(data, "bytes_first")))),
+    )
     outputs = len(decoded) - sum(len(cell.source) for cell in nb.cells)
     if outputs > LARGE_OUTPUTS:
         notes.append(f"{outputs >> 20} MB of outputs were left behind; clear them before handing in")
@@ -406,8 +431,9 @@ def exercise_of(nb: NotebookNode, path, notes: list | None = None) -> str:
         if notes is not None:
             notes.append("the notebook had lost its exercise id and was known by its cells")
     if found not in exercises():
-        raise Unreadable(f"{path}: exercise {found[:40]!r} is unknown here, expected one of: "
-                         f"{', '.join(sorted(exercises()))}")
+        raise Unreadable(
+            f"{path}: exercise {found[:40]!r} is unknown here, expected one of: {', '.join(sorted(exercises()))}"
+        )
     return found
 
 
@@ -423,10 +449,14 @@ def mended(nb: NotebookNode, pristine: NotebookNode, functions: dict) -> tuple[N
         notes.append("cells stand in another order than in the exercise; answers were matched by their ids")
     original = {grade_id(cell): cell.source.strip() for cell in pristine.cells}
     checks = {name: [c for c in nb.cells if grade_id(c) == name] for name in wanted if name.startswith("check_")}
-    for words, odd in (("missing", [n for n, c in checks.items() if not c]),
-                       ("there more than once", [n for n, c in checks.items() if len(c) > 1]),
-                       ("edited", [n for n, c in checks.items() if any(x.source.strip() != original[n] for x in c)])):
+    for words, odd in (
+        ("missing", [n for n, c in checks.items() if not c]),
+        ("there more than once", [n for n, c in checks.items() if len(c) > 1]),
+        ("edited", [n for n, c in checks.items() if any(x.source.strip() != original[n] for x in c)]),
+    ):
         if odd:
-            notes.append(f"check cell{'s' * (len(odd) != 1)} {', '.join(task_id(n) for n in odd)} "
-                         f"{'are' if len(odd) != 1 else 'is'} {words}; that changes nothing, the grader uses its own")
+            notes.append(
+                f"check cell{'s' * (len(odd) != 1)} {', '.join(task_id(n) for n in odd)} "
+                f"{'are' if len(odd) != 1 else 'is'} {words}; that changes nothing, the grader uses its own"
+            )
     return nb, notes

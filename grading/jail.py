@@ -45,11 +45,42 @@ LOOK = 0.3  # seconds between two looks at what a run uses
 PARENT_DEATH_SIGNAL = 1  # of prctl
 LIBC = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
 TOKEN = "BYTES_FIRST_RUN"  # environment variable by which every process of a run is known
-KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES",
-        "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "CC", "VIRTUAL_ENV")
-SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/proc", "/sys", "/etc/ld.so.cache", "/etc/ld.so.conf",
-          "/etc/ld.so.conf.d", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/localtime", "/etc/timezone",
-          "/etc/ssl", "/etc/mime.types", "/etc/alternatives", "/etc/OpenCL", "/run/nvidia-persistenced")
+KEPT = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "CC",
+    "VIRTUAL_ENV",
+)
+SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/bin",
+    "/sbin",
+    "/proc",
+    "/sys",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/localtime",
+    "/etc/timezone",
+    "/etc/ssl",
+    "/etc/mime.types",
+    "/etc/alternatives",
+    "/etc/OpenCL",
+    "/run/nvidia-persistenced",
+)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/nvidia-caps")
 
 
@@ -72,16 +103,35 @@ def environment(folder: Path, root: Path) -> dict:
     for name in WRITABLE:
         (folder / name).mkdir(exist_ok=True)
     home = folder / "home"
-    places = ("HOME", "TMPDIR", "IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR",
-              "TRITON_CACHE_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "MPLCONFIGDIR")
+    places = (
+        "HOME",
+        "TMPDIR",
+        "IPYTHONDIR",
+        "JUPYTER_CONFIG_DIR",
+        "JUPYTER_DATA_DIR",
+        "JUPYTER_RUNTIME_DIR",
+        "TRITON_CACHE_DIR",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "MPLCONFIGDIR",
+    )
     kept["PYTHONUSERBASE"] = os.environ.get("PYTHONUSERBASE") or site.getuserbase()  # packages installed for the user
-    return {**kept, **{place: str(home) for place in places}, "PYTHONDONTWRITEBYTECODE": "1", "MPLBACKEND": "Agg",
-            "PYTHONUNBUFFERED": "1", "JUPYTER_PLATFORM_DIRS": "1"}
+    return {
+        **kept,
+        **{place: str(home) for place in places},
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "MPLBACKEND": "Agg",
+        "PYTHONUNBUFFERED": "1",
+        "JUPYTER_PLATFORM_DIRS": "1",
+    }
 
 
 def _packages(root: Path) -> list:
-    return [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep)
-            if p and not Path(p).resolve().is_relative_to(root)]
+    return [
+        p
+        for p in os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if p and not Path(p).resolve().is_relative_to(root)
+    ]
 
 
 # ---------------------------------------------------------------- what the host allows
@@ -118,19 +168,26 @@ def _stand(walls: tuple) -> bool:
         inner = {"read": [*SYSTEM, *_python(folder)], "write": [str(home)], "limits": {"CORE": 0}}
         if "mounts" in walls:
             inner["open"] = [str(home)]
-        look = ("import os, json\n"
-                "def barred(act, *to):\n try: act(*to)\n except OSError: return True\n return False\n"
-                f"secret, home = {str(secret)!r}, {str(home)!r}\n"
-                "files = os.listdir(home) == [] and barred(open, secret) and barred(open, secret + '.new', 'w')\n"
-                "open(home + '/new', 'w').close()\n"
-                "mounts = barred(os.chmod, secret, 0o600) and barred(os.utime, secret)\n"
-                "routes = open('/proc/net/route').read().splitlines()[1:]\n"
-                "alone = not routes and os.getpid() < 10\n"
-                "print(json.dumps({'files': files, 'mounts': mounts, 'namespaces': alone}))\n")
+        look = (
+            "import os, json\n"
+            "def barred(act, *to):\n try: act(*to)\n except OSError: return True\n return False\n"
+            f"secret, home = {str(secret)!r}, {str(home)!r}\n"
+            "files = os.listdir(home) == [] and barred(open, secret) and barred(open, secret + '.new', 'w')\n"
+            "open(home + '/new', 'w').close()\n"
+            "mounts = barred(os.chmod, secret, 0o600) and barred(os.utime, secret)\n"
+            "routes = open('/proc/net/route').read().splitlines()[1:]\n"
+            "alone = not routes and os.getpid() < 10\n"
+            "print(json.dumps({'files': files, 'mounts': mounts, 'namespaces': alone}))\n"
+        )
         outer = _enter({"namespaces": True}) if "namespaces" in walls else []
         try:
-            done = subprocess.run([*outer, *_enter(inner), sys.executable, "-I", "-S", "-c", look], capture_output=True,
-                                  text=True, timeout=30, cwd=folder)
+            done = subprocess.run(
+                [*outer, *_enter(inner), sys.executable, "-I", "-S", "-c", look],
+                capture_output=True,
+                text=True,
+                timeout=30,
+                cwd=folder,
+            )
             found = json.loads(done.stdout)
         except (OSError, ValueError, subprocess.SubprocessError):
             return False
@@ -150,8 +207,15 @@ def _compiler() -> list:
 
 def _python(root: Path) -> list:
     """Where this Python, its packages and what they need lie."""
-    places = [*_compiler(), sys.prefix, sys.base_prefix, site.getuserbase(), os.environ.get("CUDA_HOME", ""),
-              *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep), *_packages(root)]
+    places = [
+        *_compiler(),
+        sys.prefix,
+        sys.base_prefix,
+        site.getuserbase(),
+        os.environ.get("CUDA_HOME", ""),
+        *os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep),
+        *_packages(root),
+    ]
     return list(dict.fromkeys(str(Path(p).resolve()) for p in places if p))
 
 
@@ -169,8 +233,15 @@ def inner(folder: Path, root: Path, seconds: float) -> list:
     if gpus:  # CUDA writes the names of its threads. Of /proc the walls open what belongs to the processes behind them;
         # without them it is the kernel's own folder (enter.py becomes it), and CUDA starts in none that it forks
         own.append("/proc" if "mounts" in walls else "/proc/self/task")
-    return _enter({"read": [*SYSTEM, *_python(root), *map(str, readable)], "names": [str(folder)], "limits": limits,
-                   "write": [*own, *DEVICES, *gpus], **({"open": own} if "mounts" in walls else {})})
+    return _enter(
+        {
+            "read": [*SYSTEM, *_python(root), *map(str, readable)],
+            "names": [str(folder)],
+            "limits": limits,
+            "write": [*own, *DEVICES, *gpus],
+            **({"open": own} if "mounts" in walls else {}),
+        }
+    )
 
 
 # ---------------------------------------------------------------- a run
@@ -181,9 +252,16 @@ def run(command: list, folder: Path, root: Path, seconds: float) -> Finished:
     token = secrets.token_hex(8)
     begun = time.monotonic()
     outer = _enter({"namespaces": True}) if "namespaces" in (_walls() or ()) else []
-    process = subprocess.Popen([*outer, *command], cwd=folder, env={TOKEN: token, **environment(folder, root)},
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               start_new_session=True, preexec_fn=_limits if os.name == "posix" else None)
+    process = subprocess.Popen(
+        [*outer, *command],
+        cwd=folder,
+        env={TOKEN: token, **environment(folder, root)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=_limits if os.name == "posix" else None,
+    )
     output = _Output(process.stdout)
     try:
         code, why = _wait(process, token, folder, begun + seconds, output)

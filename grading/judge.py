@@ -21,8 +21,16 @@ KINDS_OF_TIMING = ("slow", "exception")  # of a failure at the timed size that s
 
 def simple(task: Task, status: str, hint: str = "", kind: str = "") -> Verdict:
     """A verdict without points."""
-    return Verdict(id=task.id, title=task.title, status=status, points=0, pending_points=0, max_points=task.max_points,
-                   hint=hint, kind=kind)
+    return Verdict(
+        id=task.id,
+        title=task.title,
+        status=status,
+        points=0,
+        pending_points=0,
+        max_points=task.max_points,
+        hint=hint,
+        kind=kind,
+    )
 
 
 def failed(task: Task, finding: Finding, more: str = "") -> Verdict:
@@ -72,8 +80,14 @@ def launches(left: Left) -> bool:
 
 def unreadable(task: Task, error: Exception) -> Verdict:
     """The verdict where learner code left something else than records."""
-    return failed(task, Finding("stopped", f"what this task left behind cannot be read ({str(error)[:300]})",
-                                "Answer cells must leave the files of the grading run alone."))
+    return failed(
+        task,
+        Finding(
+            "stopped",
+            f"what this task left behind cannot be read ({str(error)[:300]})",
+            "Answer cells must leave the files of the grading run alone.",
+        ),
+    )
 
 
 def judge(given: Given, left: Left, stopped: str = "", defined=None) -> Verdict:
@@ -100,30 +114,46 @@ def _judge(given: Given, left: Left, stopped: str, defined) -> Verdict:
     if task.kernel and run and run.environment.mode == "unavailable" and not importlib.util.find_spec("triton"):
         verdict = simple(task, "pending")
         verdict.pending_points = task.max_points
-        verdict.unproved = ["anything: kernels need Triton, which is not installed here (Linux, Colab, a container or WSL2 "
-                            "have it)"]
+        verdict.unproved = [
+            "anything: kernels need Triton, which is not installed here (Linux, Colab, a container or WSL2 have it)"
+        ]
         return verdict
     found, compiled = _findings(given, left, defined)
     wrong = {index for index, _ in found}
     unwritten = ""
     if stubs:
         found = [(index, finding) for index, finding in found if task.function(index) not in stubs]
-        unwritten = (f"{', '.join(sorted(stubs))} {'is' if len(stubs) == 1 else 'are'} still the stub; this task needs "
-                     f"{ALL.get(len(task.functions), 'all')} functions.")
+        unwritten = (
+            f"{', '.join(sorted(stubs))} {'is' if len(stubs) == 1 else 'are'} still the stub; this task needs "
+            f"{ALL.get(len(task.functions), 'all')} functions."
+        )
         if not found:
             return simple(task, "failed", unwritten, "not_defined")
     missing = stopped or not run or not run.finished or len(cases) != len(task.cases)
     if missing and not found:
         at = f"after {len(cases)} of {len(task.cases)} cases" if cases else "before its first case ended"
-        return failed(task, Finding("stopped", f"the task stopped {at}: {stopped or 'its process ended'}",
-                                    "Look for a loop without end, or for a call that ends the process."),
-                      _count(task, len(cases)))
+        return failed(
+            task,
+            Finding(
+                "stopped",
+                f"the task stopped {at}: {stopped or 'its process ended'}",
+                "Look for a loop without end, or for a call that ends the process.",
+            ),
+            _count(task, len(cases)),
+        )
     if found:
         finding = diagnose.most_telling(task, found)
         right = 0 if finding.kind in diagnose.WHOLE else len(cases) - len(wrong)
         return failed(task, finding, " ".join(filter(None, (unwritten, _count(task, right)))))
-    verdict = Verdict(id=task.id, title=task.title, status="passed", points=task.points, pending_points=0,
-                      max_points=task.max_points, proved=_proved(given, cases, compiled))
+    verdict = Verdict(
+        id=task.id,
+        title=task.title,
+        status="passed",
+        points=task.points,
+        pending_points=0,
+        max_points=task.max_points,
+        proved=_proved(given, cases, compiled),
+    )
     if task.speed:
         _speed(given, left, verdict)
     if task.kernel and not compiled:
@@ -139,7 +169,7 @@ def _count(task: Task, right: int) -> str:
 def _stubs(task: Task, cases: list) -> set:
     """The functions of which every case says that they are not written yet."""
     told: dict = {}
-    for index, case in enumerate(cases[:len(task.cases)]):
+    for index, case in enumerate(cases[: len(task.cases)]):
         told.setdefault(task.function(index), []).append(case.stub)
     return {name for name, unwritten in told.items() if all(unwritten)}
 
@@ -147,7 +177,7 @@ def _stubs(task: Task, cases: list) -> set:
 def _findings(given: Given, left: Left, defined) -> tuple[list, int]:
     """[(case index, Finding)] of every case, and how many cases were right when compiled."""
     task, found, compiled = given.task, [], 0
-    cases = (left.run.cases if left.run else [])[:len(task.cases)]
+    cases = (left.run.cases if left.run else [])[: len(task.cases)]
     for index, case in enumerate(cases):
         here = diagnose.of_run(given, index, case)
         if task.kernel:
@@ -164,7 +194,9 @@ def _findings(given: Given, left: Left, defined) -> tuple[list, int]:
     if left.played is None or left.played.refused:
         return found, compiled
     for index, case in enumerate(cases):
-        if not case.error and (not left.played.cases.get(index) or len(left.trace.calls.get(str(index), [])) != len(RUN)):
+        if not case.error and (
+            not left.played.cases.get(index) or len(left.trace.calls.get(str(index), [])) != len(RUN)
+        ):
             raise Undecodable("the launches of a case are missing")
         for replayed in left.played.cases.get(index, []):
             arguments = given.arguments(index, replayed.turn)
@@ -189,9 +221,15 @@ def _untouched(given: Given, index: int, left: Left, case: record.Case) -> list:
     if case.error:
         return []
     arguments = given.arguments(index, RUN[0])
-    return [Finding("input_changed", f"something other than a kernel changed the input {name}", case=given.task.cases[index].name)
-            for name, left_of in _after(left.home, case.after, arguments).items()
-            if left_of.storage.tobytes() != arguments[name].storage.tobytes()]
+    return [
+        Finding(
+            "input_changed",
+            f"something other than a kernel changed the input {name}",
+            case=given.task.cases[index].name,
+        )
+        for name, left_of in _after(left.home, case.after, arguments).items()
+        if left_of.storage.tobytes() != arguments[name].storage.tobytes()
+    ]
 
 
 def _of_values(given: Given, index: int, turn: int, home: Path, told, metered=None) -> list:
@@ -202,8 +240,14 @@ def _of_values(given: Given, index: int, turn: int, home: Path, told, metered=No
     arrays = [item for item in told.returned if isinstance(item, record.Array) and item.dtype in STORAGE]
     if sum(max(math.prod(item.shape), 0) * STORAGE[item.dtype].itemsize for item in arrays) > MAX_BYTES:
         raise Undecodable(f"a case returned more than {MAX_BYTES >> 20} MiB")
-    return diagnose.of_values(given, index, turn, [_got(home, item) for item in told.returned],
-                              _after(home, told.after, arguments), getattr(told, "metered", None) or metered)
+    return diagnose.of_values(
+        given,
+        index,
+        turn,
+        [_got(home, item) for item in told.returned],
+        _after(home, told.after, arguments),
+        getattr(told, "metered", None) or metered,
+    )
 
 
 def _got(home: Path, item) -> Got:
@@ -214,8 +258,11 @@ def _got(home: Path, item) -> Got:
 
 def _after(home: Path, files: dict, arguments: dict) -> dict:
     """{argument: the Tensor that a call left of it}, of every matrix among them at least."""
-    matrices = {name for name, value in arguments.items() if isinstance(value, Tensor) and len(value.shape) > 1
-                and not name.startswith("_")}
+    matrices = {
+        name
+        for name, value in arguments.items()
+        if isinstance(value, Tensor) and len(value.shape) > 1 and not name.startswith("_")
+    }
     if not matrices <= set(files):
         raise Undecodable("a call came back without its inputs")
     found = {}
@@ -246,9 +293,13 @@ def _proved(given: Given, cases: list, compiled: int) -> list:
     if compiled:
         sentences[0] += ", in the interpreter and compiled on the GPU"
     if task.kernel:
-        sentences.append("every element stored by your kernels alone, run by themselves on other numbers; no access out of "
-                         "bounds, no race between programs, inputs left as they were")
-        sentences.append("every specialisation goes through Triton's front end, and the kernels compile for sm_80 and sm_90")
+        sentences.append(
+            "every element stored by your kernels alone, run by themselves on other numbers; no access out of "
+            "bounds, no race between programs, inputs left as they were"
+        )
+        sentences.append(
+            "every specialisation goes through Triton's front end, and the kernels compile for sm_80 and sm_90"
+        )
     if task.minimum_bytes:
         sentences.append(f"at most {task.bytes_factor:g} times the minimum bytes requested")
     if task.sector_factor:
@@ -272,14 +323,17 @@ def _speed(given: Given, left: Left, verdict: Verdict) -> None:
         verdict.status, verdict.pending_points = "pending", speed.points
         verdict.unproved.append(
             f"speed, {speed.points} point{'s' * (speed.points != 1)}: at least {speed.share:.0%} of the GPU's own copy at "
-            f"{speed.shape}; needs a GPU")
+            f"{speed.shape}; needs a GPU"
+        )
         return
     finding = finding or _measured(given, left, measured)
     if finding is None:
         rate = speed.bytes / measured.seconds
         verdict.points += speed.points
-        verdict.proved.append(f"{rate / 1e9:,.0f} GB/s of minimum traffic at {speed.shape}, {rate / measured.roof:.0%} "
-                              "of the copy in the same run")
+        verdict.proved.append(
+            f"{rate / 1e9:,.0f} GB/s of minimum traffic at {speed.shape}, {rate / measured.roof:.0%} "
+            "of the copy in the same run"
+        )
         return
     finding.case = f"timed at {speed.shape}"
     verdict.status, verdict.hint, verdict.kind = "failed", finding.hint(task), finding.kind
@@ -307,15 +361,23 @@ def _measured(given: Given, left: Left, measured: record.Speed) -> Finding | Non
         if item.dtype not in STORAGE:
             raise Undecodable(f"{item.file} is of {item.dtype}")
         storage = _raw(left.play, item.file, STORAGE[item.dtype], math.prod(item.shape))
-        stride = tuple(math.prod(item.shape[axis + 1:]) for axis in range(len(item.shape)))
+        stride = tuple(math.prod(item.shape[axis + 1 :]) for axis in range(len(item.shape)))
         arguments[name] = Tensor(storage, item.dtype, tuple(item.shape), stride)
     if any(isinstance(value, RandomTensor) for value in arguments.values()):
         raise Undecodable("the timed call came back without its inputs")
-    found = diagnose.of_values(given, 0, arguments, [_got(left.play, item) for item in measured.returned],
-                               _after(left.play, measured.after, arguments), None)
+    found = diagnose.of_values(
+        given,
+        0,
+        arguments,
+        [_got(left.play, item) for item in measured.returned],
+        _after(left.play, measured.after, arguments),
+        None,
+    )
     if found:
         return min(found, key=lambda finding: finding.rank)
     share = speed.bytes / measured.seconds / measured.roof
     if share >= speed.share:
         return None
-    return Finding("slow", f"right, and {share:.0%} of the GPU's own copy at {speed.shape}; {speed.share:.0%} are asked for")
+    return Finding(
+        "slow", f"right, and {share:.0%} of the GPU's own copy at {speed.shape}; {speed.share:.0%} are asked for"
+    )

@@ -9,7 +9,8 @@ from pathlib import Path
 from grading import cases, probe, replay
 from grading.judge import add_play, judge, launches, left_by
 from grading.record import PLAYED, RUN, Verdict
-from grading.tasks import PUBLIC_SEED, Given, Task, task as find_task
+from grading.tasks import PUBLIC_SEED, Given, Task
+from grading.tasks import task as find_task
 
 
 def verdict(task: Task, functions: tuple, module: str, seed: int = PUBLIC_SEED) -> Verdict:
@@ -32,8 +33,10 @@ def check(task_id: str, *functions) -> None:
     """Check a task's functions here and now, and print what was proved, what was not, and a hint where one is due."""
     task = find_task(task_id)
     if len(functions) != len(task.functions):
-        raise ValueError(f"check: {task_id} takes {len(task.functions)} function(s), {', '.join(task.functions)}; "
-                         f"got {len(functions)}")
+        raise ValueError(
+            f"check: {task_id} takes {len(task.functions)} function(s), {', '.join(task.functions)}; "
+            f"got {len(functions)}"
+        )
     found = verdict(task, functions, sys._getframe(1).f_globals.get("__name__", "__main__"))
     print(found)
     if found.status in ("passed", "pending"):

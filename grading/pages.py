@@ -46,17 +46,27 @@ def total(records: list[Submission]) -> Submission | None:
     if not len(graded) == len({record.exercise for record in graded}) > 1:
         return None
     notes = [f"{len(records) - len(graded)} more without a mark"] if len(graded) < len(records) else []
-    sums = {name: sum(getattr(record, name) for record in graded)
-            for name in ("points", "pending_points", "max_points", "gradable_points")}
-    return Submission(path="", file="", learner=graded[0].learner, exercise=f"{len(graded)} exercises", notes=notes,
-                      status="pending" if sums["pending_points"] else "graded", **sums)
+    sums = {
+        name: sum(getattr(record, name) for record in graded)
+        for name in ("points", "pending_points", "max_points", "gradable_points")
+    }
+    return Submission(
+        path="",
+        file="",
+        learner=graded[0].learner,
+        exercise=f"{len(graded)} exercises",
+        notes=notes,
+        status="pending" if sums["pending_points"] else "graded",
+        **sums,
+    )
 
 
 def learner_page(learner: str, records: list[Submission]) -> str:
     """All that one learner handed in."""
     failed = any(task.status == "failed" for record in records for task in record.tasks)
-    return PAGES.get_template("learner.html.j2").render(title=f"Grades of {learner}", records=records, failed=failed,
-                                                        total=total(records))
+    return PAGES.get_template("learner.html.j2").render(
+        title=f"Grades of {learner}", records=records, failed=failed, total=total(records)
+    )
 
 
 def class_page(records: list[Submission], aside: list[str] = ()) -> str:
@@ -64,11 +74,17 @@ def class_page(records: list[Submission], aside: list[str] = ()) -> str:
     names = slugs(records)
     likened = [task for record in records for task in record.tasks if task.likeness]
     return PAGES.get_template("class.html.j2").render(
-        title="Grades", records=records, counts=Counter(record.status for record in records), here=_here(records),
-        levels={r.isolation for r in records if r.is_graded}, attention=_attention(records, aside),
-        tasks=_tasks(records), alike=_alike(records),
+        title="Grades",
+        records=records,
+        counts=Counter(record.status for record in records),
+        here=_here(records),
+        levels={r.isolation for r in records if r.is_graded},
+        attention=_attention(records, aside),
+        tasks=_tasks(records),
+        alike=_alike(records),
         learners=[(names[learner], theirs, total(theirs)) for learner, theirs in by_learner(records).items()],
-        missing=bool(likened) and all(task.like_solution is None for task in likened))
+        missing=bool(likened) and all(task.like_solution is None for task in likened),
+    )
 
 
 # ---------------------------------------------------------------- the class
@@ -76,8 +92,11 @@ def class_page(records: list[Submission], aside: list[str] = ()) -> str:
 
 def _here(records: list[Submission]) -> str:
     """How many points could be earned here, where there was no GPU."""
-    most = {r.exercise: f"{r.gradable_points} of the {r.max_points} points of {r.exercise}" for r in records
-            if r.is_graded and r.gradable_points < r.max_points}
+    most = {
+        r.exercise: f"{r.gradable_points} of the {r.max_points} points of {r.exercise}"
+        for r in records
+        if r.is_graded and r.gradable_points < r.max_points
+    }
     return "; ".join(most[name] for name in sorted(most))
 
 
@@ -98,8 +117,11 @@ def _attention(records: list[Submission], aside: list[str]) -> list[str]:
     for record in records:
         if record.exercise:
             several[record.learner, record.exercise].append(record.path)
-    lines += [f"{learner} handed in {exercise} {len(paths)} times: {_some(paths)}. Decide which counts."
-              for (learner, exercise), paths in several.items() if len(paths) > 1]
+    lines += [
+        f"{learner} handed in {exercise} {len(paths)} times: {_some(paths)}. Decide which counts."
+        for (learner, exercise), paths in several.items()
+        if len(paths) > 1
+    ]
     return lines + ([f"Left aside, because they are no notebooks: {_some(aside)}."] if aside else [])
 
 
@@ -111,8 +133,10 @@ def _tasks(records: list[Submission]) -> list[tuple]:
             states[task.id, task.title][task.status] += 1
             if task.status == "failed":
                 faults[task.id, task.title][fault(task.hint)].append(record.learner)
-    return [(*key, count, sorted(faults[key].items(), key=lambda item: -len(item[1]))[:3])
-            for key, count in sorted(states.items())]
+    return [
+        (*key, count, sorted(faults[key].items(), key=lambda item: -len(item[1]))[:3])
+        for key, count in sorted(states.items())
+    ]
 
 
 def fault(hint: str) -> str:
@@ -176,9 +200,23 @@ def _code(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 
 
-PAGES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")), autoescape=True,
-                           undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-PAGES.globals.update(CELL=CELL, WORDS=WORDS, standing=standing, waiting=waiting, states=_states, some=_some,
-                     lines=_lines, shared_lines=_shared_lines, frame=_frame,
-                     share=lambda share: f"{share:.0%}" if share >= 0.005 else f"{share:.2%}")
+PAGES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+PAGES.globals.update(
+    CELL=CELL,
+    WORDS=WORDS,
+    standing=standing,
+    waiting=waiting,
+    states=_states,
+    some=_some,
+    lines=_lines,
+    shared_lines=_shared_lines,
+    frame=_frame,
+    share=lambda share: f"{share:.0%}" if share >= 0.005 else f"{share:.2%}",
+)
 PAGES.filters.update(code=_code, number=lambda value: f"{value:.6g}" if isinstance(value, float) else value)

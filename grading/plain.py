@@ -13,19 +13,89 @@ import types
 
 from grading import record
 
-WORDS = ("range", "len", "min", "max", "abs", "int", "float", "bool", "print", "tuple", "list", "sum", "any", "all", "slice",
-         "zip", "enumerate", "isinstance", "str", "NotImplementedError", "ValueError", "AssertionError")
+WORDS = (
+    "range",
+    "len",
+    "min",
+    "max",
+    "abs",
+    "int",
+    "float",
+    "bool",
+    "print",
+    "tuple",
+    "list",
+    "sum",
+    "any",
+    "all",
+    "slice",
+    "zip",
+    "enumerate",
+    "isinstance",
+    "str",
+    "NotImplementedError",
+    "ValueError",
+    "AssertionError",
+)
 BUILTINS = {name: getattr(builtins, name) for name in WORDS}
-NODES = (ast.FunctionDef, ast.arguments, ast.arg, ast.keyword, ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For,
-         ast.While, ast.If, ast.IfExp, ast.Return, ast.Pass, ast.Break, ast.Continue, ast.Assert, ast.Raise, ast.Call,
-         ast.Attribute, ast.Subscript, ast.Slice, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Starred, ast.BinOp,
-         ast.UnaryOp, ast.BoolOp, ast.Compare, ast.JoinedStr, ast.FormattedValue, ast.ListComp, ast.comprehension,
-         ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+NODES = (
+    ast.FunctionDef,
+    ast.arguments,
+    ast.arg,
+    ast.keyword,
+    ast.Expr,
+    ast.Assign,
+    ast.AugAssign,
+    ast.AnnAssign,
+    ast.For,
+    ast.While,
+    ast.If,
+    ast.IfExp,
+    ast.Return,
+    ast.Pass,
+    ast.Break,
+    ast.Continue,
+    ast.Assert,
+    ast.Raise,
+    ast.Call,
+    ast.Attribute,
+    ast.Subscript,
+    ast.Slice,
+    ast.Name,
+    ast.Constant,
+    ast.Tuple,
+    ast.List,
+    ast.Starred,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.JoinedStr,
+    ast.FormattedValue,
+    ast.ListComp,
+    ast.comprehension,
+    ast.expr_context,
+    ast.operator,
+    ast.unaryop,
+    ast.boolop,
+    ast.cmpop,
+)
 OF_TRITON = {"cdiv", "next_power_of_2", "language"}  # that kernels use; the rest of the module compiles and launches
 MODULES = re.compile(r"triton\.language(\.math|\.extra(\.cuda)?(\.libdevice)?)?$")
 INNER = ("member", "semantic", "generator")  # keywords by which the language's functions call each other
-CLASSES = ("constexpr", "range", "static_range", "tensor", "dtype", "block_type", "pointer_type", "tensor_descriptor",
-           "PropagateNan", "tuple", "slice")
+CLASSES = (
+    "constexpr",
+    "range",
+    "static_range",
+    "tensor",
+    "dtype",
+    "block_type",
+    "pointer_type",
+    "tensor_descriptor",
+    "PropagateNan",
+    "tuple",
+    "slice",
+)
 MAX_FUNCTIONS = 64  # of one task
 
 
@@ -39,9 +109,26 @@ def attributes() -> set:
 
     kinds = (tl.tensor, tl.dtype, tl.block_type, tl.pointer_type, tl.tensor_descriptor)
     named = {name for kind in kinds for name in dir(kind) if not name.startswith("_")}
-    mere = {"to_ir", "codegen_name", "cache_key_part", "mangle", "item"}  # the compiler's own; `item` is Python's way out
-    return named - mere | {"type", "shape", "dtype", "element_ty", "value", "numel", "primitive_bitwidth", "load", "strides",
-                           "store", "data_ptr"} - {"data_ptr"}
+    mere = {
+        "to_ir",
+        "codegen_name",
+        "cache_key_part",
+        "mangle",
+        "item",
+    }  # the compiler's own; `item` is Python's way out
+    return named - mere | {
+        "type",
+        "shape",
+        "dtype",
+        "element_ty",
+        "value",
+        "numel",
+        "primitive_bitwidth",
+        "load",
+        "strides",
+        "store",
+        "data_ptr",
+    } - {"data_ptr"}
 
 
 def check(functions: list) -> None:
@@ -61,15 +148,22 @@ def check(functions: list) -> None:
 
 def _check(function: record.Source, tree: ast.FunctionDef, offered: set) -> None:
     kernel = f"the kernel {function.name}"
-    own = {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)} | {
-        n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} | {function.name}
+    own = (
+        {a.arg for a in ast.walk(tree) if isinstance(a, ast.arg)}
+        | {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        | {function.name}
+    )
     roots = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in _evaluated(tree):
         if not isinstance(node, NODES) or isinstance(node, ast.FunctionDef) and node is not tree:
             raise NotPlain(f"{kernel} holds `{_shown(function, node)}`")
         if isinstance(node, ast.keyword) and (not node.arg or node.arg.startswith("_") or node.arg in INNER):
             raise NotPlain(f"{kernel} passes `{node.arg or '**'}`, which is the language's own")
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+        if (
+            isinstance(node, ast.Subscript)
+            and isinstance(node.slice, ast.Constant)
+            and isinstance(node.slice.value, str)
+        ):
             raise NotPlain(f"{kernel} holds `{_shown(function, node)}`")
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in own:
             value = function.globals.get(node.id)
@@ -79,8 +173,10 @@ def _check(function: record.Source, tree: ast.FunctionDef, offered: set) -> None
                 if isinstance(language(value.name, kernel), types.ModuleType) and id(node) not in roots:
                     raise NotPlain(f"{kernel} hands on `{node.id}`")
             elif isinstance(value, record.Other):
-                raise NotPlain(f"{kernel} uses `{node.id}`, a {value.name}: a kernel uses numbers, tl.constexpr, dtypes and "
-                               "functions under @triton.jit")
+                raise NotPlain(
+                    f"{kernel} uses `{node.id}`, a {value.name}: a kernel uses numbers, tl.constexpr, dtypes and "
+                    "functions under @triton.jit"
+                )
         elif isinstance(node, ast.Name) and node.id.startswith("__"):
             raise NotPlain(f"{kernel} uses `{node.id}`")
         if isinstance(node, ast.Attribute):
@@ -121,7 +217,9 @@ def language(dotted: str, kernel: str = "a kernel", offered: set | None = None):
     refused = NotPlain(f"{kernel} uses `{dotted}`, which is not Triton's language")
     words = dotted.split(".")
     if words[0] == "math":
-        raise NotPlain(f"{kernel} uses `{dotted}`: let Python compute it before, as a global tl.constexpr or an argument")
+        raise NotPlain(
+            f"{kernel} uses `{dotted}`: let Python compute it before, as a global tl.constexpr or an argument"
+        )
     if words[0] != "triton" or len(words) > 8 or any(word.startswith("_") for word in words):
         raise refused
     if len(words) == 1:
@@ -141,8 +239,13 @@ def language(dotted: str, kernel: str = "a kernel", offered: set | None = None):
     if not rest:
         return module
     value = getattr(module, rest[0], None)
-    if not (triton.language.core.is_builtin(value) or isinstance(value, (triton.JITFunction, triton.language.dtype))
-            or module is triton.language and rest[0] in CLASSES or rest[0] in OF_TRITON):
+    if not (
+        triton.language.core.is_builtin(value)
+        or isinstance(value, (triton.JITFunction, triton.language.dtype))
+        or module is triton.language
+        and rest[0] in CLASSES
+        or rest[0] in OF_TRITON
+    ):
         raise refused
     for word in rest[1:]:
         if word not in (offered or attributes()) and rest[0] != "PropagateNan":

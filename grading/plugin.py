@@ -170,8 +170,14 @@ class Grading:
                 self.ended = "an earlier cell ended the process"
             else:
                 status, told = "error", plain(str(error))
-        self.write(event="end", **who, status=status, text=told, line=line_of(kernel.reply),
-                   seconds=round(time.monotonic() - begun, 3))
+        self.write(
+            event="end",
+            **who,
+            status=status,
+            text=told,
+            line=line_of(kernel.reply),
+            seconds=round(time.monotonic() - begun, 3),
+        )
         if status != "ok":
             pytest.fail(told, pytrace=False)
 
@@ -182,7 +188,7 @@ class Grading:
 
 def plain(text: str) -> str:
     """Text without terminal colours, and no more than is told."""
-    return COLOUR.sub("", text[:2 * MAX_TEXT])[:MAX_TEXT]
+    return COLOUR.sub("", text[: 2 * MAX_TEXT])[:MAX_TEXT]
 
 
 def said(reply: dict) -> str:
@@ -210,10 +216,29 @@ def main(argv: list | None = None) -> int:
     nbval.plugin.coalesce_streams = lambda outputs: outputs  # quadratic, and nobody compares them
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     folder = options.notebook.parent
-    return int(pytest.main(
-        ["-q", "-p", "no:cacheprovider", "-p", "no:terminalreporter", "-c", os.devnull, "--rootdir", str(folder),
-         "-p", "nbval.plugin", "--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout", str(options.cell_seconds),
-         str(options.notebook)], plugins=[Grading(options.log)]))
+    return int(
+        pytest.main(
+            [
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                "-p",
+                "no:terminalreporter",
+                "-c",
+                os.devnull,
+                "--rootdir",
+                str(folder),
+                "-p",
+                "nbval.plugin",
+                "--nbval-lax",
+                "--nbval-current-env",
+                "--nbval-cell-timeout",
+                str(options.cell_seconds),
+                str(options.notebook),
+            ],
+            plugins=[Grading(options.log)],
+        )
+    )
 
 
 if __name__ == "__main__":

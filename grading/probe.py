@@ -21,9 +21,18 @@ import torch
 from grading import record
 from instruments import backend
 
-DTYPES = {"fp64": torch.float64, "fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16,
-          "int64": torch.int64, "int32": torch.int32, "int16": torch.int16, "int8": torch.int8, "uint8": torch.uint8,
-          "bool": torch.bool}
+DTYPES = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+    "int64": torch.int64,
+    "int32": torch.int32,
+    "int16": torch.int16,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
+    "bool": torch.bool,
+}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 MAX_ERRORS = 3  # exceptions after which the remaining cases are left out
@@ -67,8 +76,12 @@ def run(task_id: str, namespace: dict, folder: Path | str = ".") -> None:
 def environment() -> record.Environment:
     """What this process runs on."""
     cuda = backend.device() == "cuda"
-    return record.Environment(mode=backend.mode(), device=torch.cuda.get_device_name() if cuda else "cpu",
-                              torch=str(torch.__version__), triton=str(backend.triton.__version__))
+    return record.Environment(
+        mode=backend.mode(),
+        device=torch.cuda.get_device_name() if cuda else "cpu",
+        torch=str(torch.__version__),
+        triton=str(backend.triton.__version__),
+    )
 
 
 def on_gpu() -> bool:
@@ -94,8 +107,14 @@ def _case(number: int, case: dict, spec: dict, function, source: Path, out: Path
                 told.operations = {**done, **told.operations}
         else:
             _call_twice(function, arguments, spec["watch_operations"], told, out, f"case{number}")
-        told.changed = sorted({name for given, were in zip(arguments, before) for name, value in were.items()
-                               if not _same(value, given[name])})
+        told.changed = sorted(
+            {
+                name
+                for given, were in zip(arguments, before)
+                for name, value in were.items()
+                if not _same(value, given[name])
+            }
+        )
         if recorder:  # by torch, for no kernel ran
             told.after = export_arguments(arguments[0], out, f"case{number}")
     if recorder and not told.stub:
@@ -128,7 +147,7 @@ def _content(out: Path, item):
 def is_stub(function) -> bool:
     """Whether a function's body does nothing but raise NotImplementedError, as released."""
     code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
-    return code is not None and code.co_names == ("NotImplementedError", )
+    return code is not None and code.co_names == ("NotImplementedError",)
 
 
 @contextmanager
@@ -206,8 +225,11 @@ def _same(before, after) -> bool:
 @contextmanager
 def poisoned():
     """New tensors hold NaN (the largest integer) instead of whatever the memory held before."""
-    before = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled(),
-              torch.utils.deterministic.fill_uninitialized_memory)
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.utils.deterministic.fill_uninitialized_memory,
+    )
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = True
     try:
@@ -256,7 +278,7 @@ def export_arguments(arguments: dict, out: Path, prefix: str) -> dict:
     for name, value in arguments.items():
         if isinstance(value, torch.Tensor):
             after[name] = f"{prefix}.after.{name}.bin"
-            whole = value.as_strided((value.untyped_storage().nbytes() // value.element_size(), ), (1, ), 0)
+            whole = value.as_strided((value.untyped_storage().nbytes() // value.element_size(),), (1,), 0)
             (out / after[name]).write_bytes(storage_of(whole))
     return after
 
@@ -284,8 +306,12 @@ class Recorder:
         with poisoned(), Operations(lambda: len(call.launches)) as watch, backend.recording(call.launch):
             returned = function(*arguments.values())
         items = list(returned)[:100] if isinstance(returned, (tuple, list)) else [returned]
-        told = record.Call(launches=call.launches, returned=[call.told(item) for item in items], storages=call.storages(),
-                           touched=[i for i, item in enumerate(items) if call.touched(item, watch.written)])
+        told = record.Call(
+            launches=call.launches,
+            returned=[call.told(item) for item in items],
+            storages=call.storages(),
+            touched=[i for i, item in enumerate(items) if call.touched(item, watch.written)],
+        )
         self.trace.calls.setdefault(case, []).append(told)
         return returned, watch.done
 
@@ -303,8 +329,13 @@ class Recorder:
         fn = kernel.fn
         if fn not in self.numbers:
             self.numbers[fn] = len(self.trace.functions)
-            told = record.Source(name=fn.__name__, source="", line=1, own=fn.__module__ == self.module,
-                                 constexpr=type(kernel).__name__ == "ConstexprFunction")
+            told = record.Source(
+                name=fn.__name__,
+                source="",
+                line=1,
+                own=fn.__module__ == self.module,
+                constexpr=type(kernel).__name__ == "ConstexprFunction",
+            )
             self.trace.functions.append(told)
             told.source, told.line = _source(fn)
             for name, value in _globals(fn, told.source).items():
@@ -349,11 +380,16 @@ def _source(fn) -> tuple[str, int]:
 def _globals(fn, source: str) -> dict:
     """{name: value} of what a function uses beside its parameters, its own names and Python's words: in its body, its
     closure, its defaults and its hints."""
-    scope = {**fn.__globals__, **{name: cell.cell_contents for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ())}}
+    scope = {
+        **fn.__globals__,
+        **{name: cell.cell_contents for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or ())},
+    }
     tree = ast.parse(source).body[0]
     signature = {node.id for node in ast.walk(tree.args) if isinstance(node, ast.Name)}
     named = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    own = {node.id for node in named if isinstance(node.ctx, ast.Store)} | {a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)}
+    own = {node.id for node in named if isinstance(node.ctx, ast.Store)} | {
+        a.arg for a in ast.walk(tree.args) if isinstance(a, ast.arg)
+    }
     names = signature | {node.id for node in named} - own
     return {name: scope[name] for name in sorted(names) if name in scope and not name.startswith("__")}
 
@@ -363,8 +399,11 @@ class _Call:
 
     def __init__(self, recorder: Recorder, name: str, arguments: dict):
         self.recorder, self.name, self.launches = recorder, name, []
-        self.arguments = {value.untyped_storage().data_ptr(): name for name, value in arguments.items()
-                          if isinstance(value, torch.Tensor) and value.numel()}
+        self.arguments = {
+            value.untyped_storage().data_ptr(): name
+            for name, value in arguments.items()
+            if isinstance(value, torch.Tensor) and value.numel()
+        }
         self.numbers, self.contents = {}, {}
 
     def launch(self, launch) -> None:
@@ -378,12 +417,20 @@ class _Call:
         before: dict = {}
         args = {name: self.told(value, before) for name, value in launch.args.items()}
         options = {k: v for k, v in launch.options.items() if v is None or type(v) in (bool, int, str)}
-        return record.Launch(kernel=self.recorder.function(launch.kernel), grid=[int(n) for n in launch.grid], args=args,
-                             options=options, before=before, others=[self._launch(o) for o in launch.others[:MAX_CONFIGS]])
+        return record.Launch(
+            kernel=self.recorder.function(launch.kernel),
+            grid=[int(n) for n in launch.grid],
+            args=args,
+            options=options,
+            before=before,
+            others=[self._launch(o) for o in launch.others[:MAX_CONFIGS]],
+        )
 
     def storages(self) -> dict:
         """{number of a storage here: its number across calls}, of those that are no argument's."""
-        return {number: self.recorder.storages[key][0] for key, number in self.numbers.items() if key not in self.arguments}
+        return {
+            number: self.recorder.storages[key][0] for key, number in self.numbers.items() if key not in self.arguments
+        }
 
     def touched(self, value, written: dict) -> bool:
         """Whether something other than a kernel changed a returned tensor after the last launch."""
@@ -397,13 +444,22 @@ class _Call:
     def told(self, value, before: dict | None = None):
         """A value as data."""
         if isinstance(value, torch.Tensor) and value.dtype in NAMES:
-            return record.View(storage=self._storage(value, before), offset=value.storage_offset(), shape=list(value.shape),
-                               stride=list(value.stride()), dtype=NAMES[value.dtype])
+            return record.View(
+                storage=self._storage(value, before),
+                offset=value.storage_offset(),
+                shape=list(value.shape),
+                stride=list(value.stride()),
+                dtype=NAMES[value.dtype],
+            )
         if isinstance(value, (tuple, list)):
             return record.Items(items=[self.told(item, before) for item in value[:64]])
         if hasattr(value, "block_shape") and isinstance(getattr(value, "base", None), torch.Tensor):
-            return record.Descriptor(base=self.told(value.base, before), shape=list(value.shape),
-                                     strides=list(value.strides), block_shape=list(value.block_shape))
+            return record.Descriptor(
+                base=self.told(value.base, before),
+                shape=list(value.shape),
+                strides=list(value.strides),
+                block_shape=list(value.block_shape),
+            )
         return self.recorder.constant(value)
 
     def _storage(self, tensor: torch.Tensor, before: dict | None) -> int:
@@ -419,8 +475,9 @@ class _Call:
         if number in before:
             return number
         if key in self.arguments:
-            before[number] = record.State(dtype=NAMES[tensor.dtype], nbytes=storage.nbytes(), first=first,
-                                          argument=self.arguments[key])
+            before[number] = record.State(
+                dtype=NAMES[tensor.dtype], nbytes=storage.nbytes(), first=first, argument=self.arguments[key]
+            )
         elif first or storage.nbytes() <= Recorder.SMALL:
             state = self._content(storage, tensor.dtype, number, first)
             if state is not None:
@@ -432,7 +489,7 @@ class _Call:
         state = record.State(dtype=NAMES[dtype], nbytes=storage.nbytes(), first=first)
         flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         size = torch.empty(0, dtype=dtype).element_size()
-        flat = flat[:len(flat) // size * size]
+        flat = flat[: len(flat) // size * size]
         items = flat.view(-1, size)
         recorder = self.recorder
         if len(items) and bool((items == items[0]).all()):
@@ -486,5 +543,3 @@ class Operations(torch.utils._python_dispatch.TorchDispatchMode):
 
 def _is_view(func) -> bool:
     return any(r.alias_info is not None and not r.alias_info.is_write for r in func._schema.returns)
-
-

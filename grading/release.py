@@ -47,7 +47,7 @@ def cleared(source: str) -> str:
         if line.strip() == BEGIN:
             if inside:
                 raise ValueError(f"a second {BEGIN} before {END}")
-            inside, indent = True, line[:len(line) - len(line.lstrip())]
+            inside, indent = True, line[: len(line) - len(line.lstrip())]
             lines += [indent + stub for stub in STUB]
         elif line.strip() == END:
             if not inside:
@@ -108,8 +108,7 @@ def main(argv: list | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 2
-    stale = [(path, text) for path, text in wanted
-             if not path.exists() or path.read_text(encoding="utf-8") != text]
+    stale = [(path, text) for path, text in wanted if not path.exists() or path.read_text(encoding="utf-8") != text]
     orphans = {p for p in (ROOT / "exercises").glob("*.ipynb")} - {path for path, _ in wanted}
     for path, text in stale:
         if not options.check:

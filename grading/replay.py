@@ -94,7 +94,7 @@ def _without_annotations(source: str) -> str:
         if word.endswith("constexpr") and word.replace(".", "").isidentifier():
             continue  # Triton reads it; any other hint is for people
         line = lines[note.lineno - 1].encode()
-        lines[note.lineno - 1] = (line[:note.col_offset] + b"None" + line[note.end_col_offset:]).decode()
+        lines[note.lineno - 1] = (line[: note.col_offset] + b"None" + line[note.end_col_offset :]).decode()
     return "".join(lines)
 
 
@@ -121,8 +121,14 @@ def _constant(value, made: list):
     raise plain.NotPlain(f"an argument of type {getattr(value, 'name', '?')} cannot be handed to a kernel")
 
 
-_LONG = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8e4nv": "float8e4nv",
-         "fp8e5": "float8e5"}
+_LONG = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8e4nv": "float8e4nv",
+    "fp8e5": "float8e5",
+}
 
 
 # ---------------------------------------------------------------- the launches, again
@@ -178,8 +184,11 @@ class Player:
         flat = torch.empty(0, dtype=dtype, device=backend.device()).set_(storages[number])
         if state.fill:
             item = torch.frombuffer(bytearray.fromhex(state.fill), dtype=dtype)
-            poison = state.first and (item.isnan().all() if dtype.is_floating_point else
-                                      dtype != torch.bool and item == torch.iinfo(dtype).max)
+            poison = state.first and (
+                item.isnan().all()
+                if dtype.is_floating_point
+                else dtype != torch.bool and item == torch.iinfo(dtype).max
+            )
             if self.poison or not poison:
                 flat.fill_(item.item())
         elif state.file:
@@ -201,13 +210,18 @@ class Player:
             if value.storage not in storages:  # nothing that a kernel had to do with
                 if np.prod(value.shape, dtype=float) > MAX_STORAGE:
                     raise ValueError("a tensor of an impossible size")
-                return torch.full(value.shape, float("nan") if dtype.is_floating_point else 0, dtype=dtype,
-                                  device=backend.device())
+                return torch.full(
+                    value.shape, float("nan") if dtype.is_floating_point else 0, dtype=dtype, device=backend.device()
+                )
             last = value.offset + sum((n - 1) * s for n, s in zip(value.shape, value.stride)) if all(value.shape) else 0
-            if min(value.offset, last, *value.stride, 0) < 0 or (last + 1) * dtype.itemsize > storages[value.storage].nbytes():
+            if (
+                min(value.offset, last, *value.stride, 0) < 0
+                or (last + 1) * dtype.itemsize > storages[value.storage].nbytes()
+            ):
                 raise ValueError("a view of more than its storage")
             return torch.empty(0, dtype=dtype, device=backend.device()).set_(
-                storages[value.storage], value.offset, value.shape, value.stride)
+                storages[value.storage], value.offset, value.shape, value.stride
+            )
         if isinstance(value, record.Descriptor):
             from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -249,18 +263,39 @@ def metered(player: Player, arguments: dict, out: Path, name: str, compiling: "C
     with probe.poisoned(), backend.observe(seen):
         report = meter(player, *arguments.values())
     known = {**{f"returned {i}": item for i, item in enumerate(report.result)}, **arguments}
-    roles = {label: next((role for fits in (_is, _within) for role, t in known.items() if fits(key, t)), "")
-             for key, label in names.items()}
-    tensors = [record.Counts(
-        name=t.name, role=roles.get(t.name, ""), shape=list(t.shape), read=t.read, written=t.written,
-        unique_read=t.unique_read, unique_written=t.unique_written, unwritten=t.unwritten,
-        sectors=t.sectors_read + t.sectors_written, first_unwritten=list(t.first_unwritten or ()),
-        stored_by=[[*program, *ends] for program, ends in [*t.stored_by.items()][:MAX_PROGRAMS]],
-        strays=[record.Stray(kind=a.kind, program=list(a.program), index=a.index, count=a.count, text=str(a))
-                for a in t.out_of_bounds[:MAX_TOLD]]) for t in report.tensors.values()]
+    roles = {
+        label: next((role for fits in (_is, _within) for role, t in known.items() if fits(key, t)), "")
+        for key, label in names.items()
+    }
+    tensors = [
+        record.Counts(
+            name=t.name,
+            role=roles.get(t.name, ""),
+            shape=list(t.shape),
+            read=t.read,
+            written=t.written,
+            unique_read=t.unique_read,
+            unique_written=t.unique_written,
+            unwritten=t.unwritten,
+            sectors=t.sectors_read + t.sectors_written,
+            first_unwritten=list(t.first_unwritten or ()),
+            stored_by=[[*program, *ends] for program, ends in [*t.stored_by.items()][:MAX_PROGRAMS]],
+            strays=[
+                record.Stray(kind=a.kind, program=list(a.program), index=a.index, count=a.count, text=str(a))
+                for a in t.out_of_bounds[:MAX_TOLD]
+            ],
+        )
+        for t in report.tensors.values()
+    ]
     return report.result, record.Metered(
-        tensors=tensors, kernels=kernels[:1000], programs=report.programs, shapes=sorted(map(list, report.widths), key=math.prod)[-MAX_SHAPES:],
-        python=sorted(python), races=report.races[:MAX_TOLD], promises=report.promises[:MAX_TOLD])
+        tensors=tensors,
+        kernels=kernels[:1000],
+        programs=report.programs,
+        shapes=sorted(map(list, report.widths), key=math.prod)[-MAX_SHAPES:],
+        python=sorted(python),
+        races=report.races[:MAX_TOLD],
+        promises=report.promises[:MAX_TOLD],
+    )
 
 
 def _is(key: tuple, tensor) -> bool:
@@ -301,8 +336,10 @@ class Compiling:
         self.waiting, self.known, self.compiled = [], set(), {}
 
     def launch(self, launch) -> None:
-        values = tuple((name, str(value) if isinstance(value, (str, float)) else self._form(value))
-                       for name, value in launch.args.items())
+        values = tuple(
+            (name, str(value) if isinstance(value, (str, float)) else self._form(value))
+            for name, value in launch.args.items()
+        )
         constants = tuple((p.name, repr(launch.args.get(p.name))) for p in launch.kernel.params if p.is_constexpr)
         key = (launch.kernel.fn, values, constants)
         if key not in self.known:
@@ -338,9 +375,13 @@ class Compiling:
     def _launchable(self, launch) -> record.Compile | None:
         """What no GPU launches, however it compiles."""
         warps, grid = launch.options.get("num_warps") or 4, launch.grid
-        said = (f"num_warps={warps} makes {32 * warps:,} threads, and a program has at most {32 * MAX_WARPS:,}"
-                if warps > MAX_WARPS else f"a grid of {tuple(grid)}, of which only the first number may be above {MAX_GRID:,}"
-                if any(n > MAX_GRID for n in grid[1:]) else "")
+        said = (
+            f"num_warps={warps} makes {32 * warps:,} threads, and a program has at most {32 * MAX_WARPS:,}"
+            if warps > MAX_WARPS
+            else f"a grid of {tuple(grid)}, of which only the first number may be above {MAX_GRID:,}"
+            if any(n > MAX_GRID for n in grid[1:])
+            else ""
+        )
         return record.Compile(kernel=launch.name, arch=ARCHITECTURES[0], text=said) if said else None
 
     def _front_end(self, launch) -> record.Compile | None:
@@ -361,9 +402,16 @@ class Compiling:
                 return None  # the front end took it, so this is not about the kernel: a tool that is missing, say
             return record.Compile(kernel=launch.name, arch=arch, text=_last_line(error))
         if compiled.shared > SHARED[arch]:
-            return record.Compile(kernel=launch.name, arch=arch, text=f"it takes {compiled.shared:,} bytes of shared memory, and "
-                                  f"a program may have {SHARED[arch]:,}")
-        if self.ieee and ".tf32" in compiled.ptx and {dtype for dtype in dtypes if "float" in dtype} == {"torch.float32"}:
+            return record.Compile(
+                kernel=launch.name,
+                arch=arch,
+                text=f"it takes {compiled.shared:,} bytes of shared memory, and a program may have {SHARED[arch]:,}",
+            )
+        if (
+            self.ieee
+            and ".tf32" in compiled.ptx
+            and {dtype for dtype in dtypes if "float" in dtype} == {"torch.float32"}
+        ):
             return record.Compile(kernel=launch.name, arch=arch, text="", tf32=True)
 
 
@@ -398,8 +446,21 @@ def play(task_id: str, folder: Path) -> None:
             calls = trace.calls.get(str(number), [])
             found.fault = found.fault or around(number, calls, returned)
             found.cases[number] = [
-                _case(f"case{number}.{which}.{config}", calls[which], case, spec, which, folder, out, kernels, compiling, config)
-                for which in to_play(calls) for config in configs(calls[which], number)]
+                _case(
+                    f"case{number}.{which}.{config}",
+                    calls[which],
+                    case,
+                    spec,
+                    which,
+                    folder,
+                    out,
+                    kernels,
+                    compiling,
+                    config,
+                )
+                for which in to_play(calls)
+                for config in configs(calls[which], number)
+            ]
             record.write(out / "played.msgpack", found)
         wrong = found.fault or any(c.error or c.compile for calls in found.cases.values() for c in calls)
         if spec["speed"] and probe.on_gpu() and trace.calls.get("speed") and not wrong:
@@ -447,18 +508,40 @@ def around(number: int, calls: list, returned: set) -> tuple | None:
         if turn and calls[0].launches and not call.launches:
             return number, "kept", "called again with other numbers, it launches nothing: it returns what it kept"
         if returned & set(call.storages.values()):
-            return number, "kept", ("called again with other numbers, it writes into a tensor that it had returned before, "
-                                    "which its caller still holds")
+            return (
+                number,
+                "kept",
+                (
+                    "called again with other numbers, it writes into a tensor that it had returned before, "
+                    "which its caller still holds"
+                ),
+            )
         if call.touched:
-            return number, "torch_work", (f"returned {call.touched[0]} was changed by something other than a kernel after "
-                                             "the last launch")
-        returned |= {call.storages[view.storage] for view in call.returned
-                     if isinstance(view, record.View) and view.storage in call.storages}
+            return (
+                number,
+                "torch_work",
+                (f"returned {call.touched[0]} was changed by something other than a kernel after the last launch"),
+            )
+        returned |= {
+            call.storages[view.storage]
+            for view in call.returned
+            if isinstance(view, record.View) and view.storage in call.storages
+        }
     return None
 
 
-def _case(name: str, call: record.Call, case: dict, spec: dict, which: int, folder: Path, out: Path, kernels: list,
-          compiling: Compiling, config: int = 0) -> record.Replayed:
+def _case(
+    name: str,
+    call: record.Call,
+    case: dict,
+    spec: dict,
+    which: int,
+    folder: Path,
+    out: Path,
+    kernels: list,
+    compiling: Compiling,
+    config: int = 0,
+) -> record.Replayed:
     """One call: metered in the interpreter, compiled, and run on a GPU where there is one."""
     from grading import probe
 
@@ -466,15 +549,21 @@ def _case(name: str, call: record.Call, case: dict, spec: dict, which: int, fold
     turn = case["turns"][which]
     told = record.Replayed(turn=spec["turns"][which])
     player = Player(call, [a["name"] for a in turn], folder / "claims" / spec["task"], kernels)
-    player.chosen = {i: launch.others[(config - 1) % len(launch.others)] for i, launch in enumerate(call.launches)
-                     if config and launch.others}
+    player.chosen = {
+        i: launch.others[(config - 1) % len(launch.others)]
+        for i, launch in enumerate(call.launches)
+        if config and launch.others
+    }
     with probe._telling(told):
         arguments = probe.load_arguments(turn, source)
         result, told.metered = metered(player, arguments, out, name, compiling)
         told.returned = probe.export(result, out, name)
         told.after = probe.export_arguments(arguments, out, name)
-        told.metered.prepared = any(state.file or state.first and not (state.fill or state.argument)
-                                    for launch in call.launches for state in launch.before.values())
+        told.metered.prepared = any(
+            state.file or state.first and not (state.fill or state.argument)
+            for launch in call.launches
+            for state in launch.before.values()
+        )
         wide = too_wide(told.metered.shapes, spec["max_tile"])
         told.compile = compiling.errors(whole=not wide)  # what is refused anyway may compile for minutes
         # what strays would corrupt the GPU's memory, and with it every later case
@@ -488,8 +577,13 @@ def too_wide(shapes: list, most) -> list:
     access of one dimension may take flat; None for no limit."""
     for shape in shapes if most is not None else []:
         sides = sorted((side for side in shape if side > 1), reverse=True)
-        allowed = [most] * len(sides) if isinstance(most, int) else [math.prod(most)] if len(sides) == 1 else sorted(
-            most, reverse=True)
+        allowed = (
+            [most] * len(sides)
+            if isinstance(most, int)
+            else [math.prod(most)]
+            if len(sides) == 1
+            else sorted(most, reverse=True)
+        )
         if len(sides) > len(allowed) or any(side > limit for side, limit in zip(sides, allowed)):
             return shape
     return []
@@ -558,7 +652,10 @@ def tune(player: Player, arguments: dict) -> None:
             player.chosen[number] = choice
             try:
                 player(*arguments.values())
-                seconds[id(choice)] = (from_graphs({"it": player}, tuple(arguments.values()), 1 << 28)["it"].median, choice)
+                seconds[id(choice)] = (
+                    from_graphs({"it": player}, tuple(arguments.values()), 1 << 28)["it"].median,
+                    choice,
+                )
             except Exception:  # a config that this GPU refuses
                 continue
         if seconds:
@@ -600,8 +697,9 @@ def main(folder: Path, spawn: bool) -> int:
 def _child(name: str, folder: Path, spawn: bool, seconds: float) -> int:
     """Start a child that plays one task; its process id."""
     if spawn:
-        return os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-P", __file__, str(folder), "one", name,
-                                                       str(seconds)])
+        return os.spawnv(
+            os.P_NOWAIT, sys.executable, [sys.executable, "-P", __file__, str(folder), "one", name, str(seconds)]
+        )
     child = os.fork()
     if child == 0:
         try:

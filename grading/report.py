@@ -35,8 +35,12 @@ def schema() -> dict:
         part["description"] = " ".join(part["description"].split())
         if name != "Place":  # of which only what is known is written
             part["required"] = list(part["properties"])
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "results.json of grade", **top,
-            "$defs": parts}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "results.json of grade",
+        **top,
+        "$defs": parts,
+    }
 
 
 def summary(records: list[Submission], aside: list[str] = ()) -> dict:

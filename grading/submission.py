@@ -59,8 +59,13 @@ def pristine(exercise: str, root: Path = ROOT) -> nbformat.NotebookNode:
     raise Missing(f"exercise {exercise!r}: its notebook is missing from both solutions/ and exercises/ of {root}")
 
 
-def grade(handed: Handed | Path, cell_seconds: float, root: Path = ROOT, seed: int | None = None,
-          seconds: float = SUBMISSION_SECONDS) -> Submission:
+def grade(
+    handed: Handed | Path,
+    cell_seconds: float,
+    root: Path = ROOT,
+    seed: int | None = None,
+    seconds: float = SUBMISSION_SECONDS,
+) -> Submission:
     """The record of one submission, as results.json holds it. Raises Unreadable or Missing.
 
     cell_seconds: what one cell, or the kernels of one task, may take. seconds: what the whole submission may take. seed: of
@@ -87,8 +92,9 @@ def grade(handed: Handed | Path, cell_seconds: float, root: Path = ROOT, seed: i
     return found
 
 
-def graded(handed: Handed, cell_seconds: float, root: Path = ROOT, seed: int | None = None,
-           seconds: float = SUBMISSION_SECONDS) -> Submission:
+def graded(
+    handed: Handed, cell_seconds: float, root: Path = ROOT, seed: int | None = None, seconds: float = SUBMISSION_SECONDS
+) -> Submission:
     """The record of one submission, whatever happens: the file's faults and the grader's own are told in it.
 
     A fault of the grader's is tried once more; after that the submission is ungraded, which is not a zero.
@@ -117,11 +123,19 @@ def record_of(handed: Handed | Path, exercise: str, verdicts: list, notes: list)
     handed = handed if isinstance(handed, Handed) else alone(Path(handed))
     states = {v.status for v in verdicts}
     return Submission(
-        path=handed.path, file=handed.place, learner=handed.learner, exercise=exercise,
+        path=handed.path,
+        file=handed.place,
+        learner=handed.learner,
+        exercise=exercise,
         status="ungraded" if "ungraded" in states or not verdicts else "pending" if "pending" in states else "graded",
-        points=sum(v.points for v in verdicts), pending_points=sum(v.pending_points for v in verdicts),
-        max_points=sum(v.max_points for v in verdicts), gradable_points=_gradable(exercise) if verdicts else 0,
-        isolation=jail.level(), notes=notes, tasks=verdicts)
+        points=sum(v.points for v in verdicts),
+        pending_points=sum(v.pending_points for v in verdicts),
+        max_points=sum(v.max_points for v in verdicts),
+        gradable_points=_gradable(exercise) if verdicts else 0,
+        isolation=jail.level(),
+        notes=notes,
+        tasks=verdicts,
+    )
 
 
 def _gradable(exercise: str) -> int:
@@ -168,9 +182,12 @@ class Grading:
         trouble = 0
         while left := [task for task in self.tasks if task.id not in self.found]:
             if time.monotonic() > self.budget.end:
-                late = Finding("stopped", "the time for the whole submission was used up before this task's turn"
-                               + (f", by {', '.join(sorted(without))}" if without else ""),
-                               "Repair the tasks that take so long.")
+                late = Finding(
+                    "stopped",
+                    "the time for the whole submission was used up before this task's turn"
+                    + (f", by {', '.join(sorted(without))}" if without else ""),
+                    "Repair the tasks that take so long.",
+                )
                 self.found |= {task.id: judge.failed(task, late) for task in left}
                 break
             with jail.workplace("grade-") as place, _turn(left, self.budget):
@@ -178,8 +195,14 @@ class Grading:
             if all(task.id not in self.found for task in left):
                 trouble += 1  # nothing came of it: the machine's fault, not the learner's
                 if trouble == 2:
-                    self.found |= {task.id: judge.simple(task, "ungraded", "the grader could not run this task, twice: "
-                                                         + " ".join(said.split())[-300:]) for task in left}
+                    self.found |= {
+                        task.id: judge.simple(
+                            task,
+                            "ungraded",
+                            "the grader could not run this task, twice: " + " ".join(said.split())[-300:],
+                        )
+                        for task in left
+                    }
             without |= set(stopped)
         return {task.id: self.found[task.id] for task in self.tasks}
 
@@ -203,11 +226,19 @@ class Grading:
             verdict = _of_the_cells(task, run, ends, task.id in stopped, self.cell_seconds)
             if verdict:
                 self.found[task.id] = verdict
-        judged = [task for task in ready if task.id not in self.found and (
-            task.id in stopped or (traces[task.id].run and (traces[task.id].run.finished or traces[task.id].run.cases)))]
+        judged = [
+            task
+            for task in ready
+            if task.id not in self.found
+            and (
+                task.id in stopped
+                or (traces[task.id].run and (traces[task.id].run.finished or traces[task.id].run.cases))
+            )
+        ]
         if play:
-            faults = play.play([task for task in judged if judge.launches(traces[task.id])], self.given, traces,
-                               self.cell_seconds)
+            faults = play.play(
+                [task for task in judged if judge.launches(traces[task.id])], self.given, traces, self.cell_seconds
+            )
             self.found |= {task.id: _fault(task, faults[task.id]) for task in judged if task.id in faults}
         for task in judged:
             if task.id not in self.found:
@@ -232,34 +263,65 @@ class Grading:
     def _run(self, left: list, without: frozenset, folder: Path) -> tuple:
         """Run the notebook once for the tasks that are left; what nbval's plugin logged."""
         furnish(folder, PROBE)
-        plan = transplant(self.original, self.submitted, str(folder), self.functions, {task.id for task in left}, without)
+        plan = transplant(
+            self.original, self.submitted, str(folder), self.functions, {task.id for task in left}, without
+        )
         nbformat.write(plan.notebook, folder / "submission.ipynb")
         log = folder / "log.jsonl"
         deadline = min(START_SECONDS + self.cell_seconds * (len(left) + 1), self.budget.left)
-        finished = jail.run([sys.executable, "-P", str(ROOT / "grading" / "plugin.py"), str(folder / "submission.ipynb"),
-                             str(log), "--cell-seconds", str(self.cell_seconds),
-                             "--enter", json.dumps(jail.inner(folder, ROOT, deadline))], folder, ROOT, deadline)
+        finished = jail.run(
+            [
+                sys.executable,
+                "-P",
+                str(ROOT / "grading" / "plugin.py"),
+                str(folder / "submission.ipynb"),
+                str(log),
+                "--cell-seconds",
+                str(self.cell_seconds),
+                "--enter",
+                json.dumps(jail.inner(folder, ROOT, deadline)),
+            ],
+            folder,
+            ROOT,
+            deadline,
+        )
         return finished, _records(log)
 
 
 def _fault(task: Task, error: Exception) -> Verdict:
-    return judge.simple(task, "ungraded", f"the grader failed on this task ({type(error).__name__}: {str(error)[:300]}); that "
-                        "is no fault of the answer")
+    return judge.simple(
+        task,
+        "ungraded",
+        f"the grader failed on this task ({type(error).__name__}: {str(error)[:300]}); that is no fault of the answer",
+    )
 
 
 def _of_the_cells(task: Task, run: record.Run | None, ends: dict, stopped: bool, cell_seconds: float) -> Verdict | None:
     """The verdict that a task's cells give before any result is looked at; None for none."""
     answer = ends.get(("answer", task.id), {})
     if answer.get("status") == "timeout":  # whatever it had defined until then
-        return judge.failed(task, Finding("stopped", f"your answer cell did not end within {cell_seconds:g} s", "A loop at "
-                                          "its top level never ends, or it does work that belongs into the function."))
-    if answer.get("status") == "error" and (not run or run.cases and run.cases[0].error
-                                            and run.cases[0].error.type == "NameError"):
+        return judge.failed(
+            task,
+            Finding(
+                "stopped",
+                f"your answer cell did not end within {cell_seconds:g} s",
+                "A loop at its top level never ends, or it does work that belongs into the function.",
+            ),
+        )
+    if answer.get("status") == "error" and (
+        not run or run.cases and run.cases[0].error and run.cases[0].error.type == "NameError"
+    ):
         return _broken(task, answer)
     checked = ends.get(("check", task.id), {}).get("status") in ("ok", "error")
     if not run and not stopped and checked:
-        return judge.failed(task, Finding("stopped", "its check cell left no result", "Answer cells must leave IPython and "
-                                          "the files of the grading run alone."))
+        return judge.failed(
+            task,
+            Finding(
+                "stopped",
+                "its check cell left no result",
+                "Answer cells must leave IPython and the files of the grading run alone.",
+            ),
+        )
     return None
 
 
@@ -269,7 +331,7 @@ def _broken(task: Task, end: dict) -> Verdict:
     advice = {
         "NameError": "Whatever an answer needs has to stand in an answer cell: only those are carried over.",
         "ModuleNotFoundError": "While grading only instruments, torch, triton and numpy can be imported; write the kernel "
-                               "yourself.",
+        "yourself.",
         "NotImplementedError": "Keep the answer inside functions, so that the cell runs before it is complete.",
     }.get(end["text"].split(":")[0], "Run the notebook from top to bottom in a fresh kernel before you hand it in.")
     return judge.failed(task, Finding("exception", f"the answer cell did not run: {end['text'][:500]}{line}", advice))
@@ -293,7 +355,7 @@ class Defined:
 
     def __call__(self, name: str, source: str) -> bool:
         wanted = tree_of(source)
-        for node in reversed(self.nodes.get(name, [])[-self.SAME:]):
+        for node in reversed(self.nodes.get(name, [])[-self.SAME :]):
             node.decorator_list = []
             try:
                 if wanted and ast.dump(node) == wanted:
@@ -320,9 +382,19 @@ class Play:
 
     def _run(self) -> None:
         seconds = self.budget.left + START_SECONDS
-        self.finished = jail.run([*jail.inner(self.folder, ROOT, seconds), sys.executable, "-P",
-                                  str(self.folder / "grading" / "replay.py"), str(self.folder),
-                                  "spawn" if has_gpu() else "fork"], self.folder, ROOT, seconds)
+        self.finished = jail.run(
+            [
+                *jail.inner(self.folder, ROOT, seconds),
+                sys.executable,
+                "-P",
+                str(self.folder / "grading" / "replay.py"),
+                str(self.folder),
+                "spawn" if has_gpu() else "fork",
+            ],
+            self.folder,
+            ROOT,
+            seconds,
+        )
 
     def play(self, tasks: list, given: dict, traces: dict, seconds: float) -> dict:
         """Play what these tasks launched, and add what came of it to `traces`; {task id: what kept the grader from it}."""
@@ -336,13 +408,18 @@ class Play:
         tasks = [task for task in tasks if task.id not in faults]
         go = self.folder / "claims" / "go.json"
         patience = min(PATIENCE * seconds, self.budget.left)
-        go.with_suffix(".part").write_text(json.dumps({"tasks": [task.id for task in tasks], "seconds": seconds,
-                                                       "patience": patience}))
+        go.with_suffix(".part").write_text(
+            json.dumps({"tasks": [task.id for task in tasks], "seconds": seconds, "patience": patience})
+        )
         os.replace(go.with_suffix(".part"), go)
         self.thread.join()
         for task in tasks:
-            judge.add_play(task, traces[task.id], self.folder, f"they did not end within {seconds:g} s of a processor's "
-                           "time, or their process ended")
+            judge.add_play(
+                task,
+                traces[task.id],
+                self.folder,
+                f"they did not end within {seconds:g} s of a processor's time, or their process ended",
+            )
         return faults
 
 
@@ -352,8 +429,13 @@ def claim(left: judge.Left, home: Path) -> None:
     record.write(home / "trace.msgpack", left.trace)
     room = MAX_CLAIMS
     launches = [launch for calls in left.trace.calls.values() for call in calls for launch in call.launches]
-    files = {Path(state.file).name for launch in launches for each in (launch, *launch.others)
-             for state in each.before.values() if state.file}
+    files = {
+        Path(state.file).name
+        for launch in launches
+        for each in (launch, *launch.others)
+        for state in each.before.values()
+        if state.file
+    }
     for name in sorted(files):
         try:
             content = record.inside(left.home.parents[1], left.home / name, room)
@@ -370,7 +452,7 @@ def furnish(folder: Path, files: tuple) -> None:
     (folder / "grading").mkdir()
     for name in files:
         shutil.copy(ROOT / "grading" / name, folder / "grading" / name)
-    (folder / "grading" / "__init__.py").write_text("def check(*_):\n    \"\"\"`grade` checks by itself.\"\"\"\n")
+    (folder / "grading" / "__init__.py").write_text('def check(*_):\n    """`grade` checks by itself."""\n')
 
 
 # ---------------------------------------------------------------- the machine, and the log
@@ -380,7 +462,9 @@ def has_gpu() -> bool:
     """Whether this machine shows an NVIDIA GPU, and is not told to hide it; known without torch, which takes seconds."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
-    return any(Path(sign).exists() for sign in ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia/version", "/dev/dxg"))
+    return any(
+        Path(sign).exists() for sign in ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia/version", "/dev/dxg")
+    )
 
 
 @contextmanager
@@ -423,8 +507,11 @@ def _records(log: Path) -> list:
 
 def stopped_by(log: list, finished: jail.Finished, left: list) -> dict:
     """{task id: why it ended the run}: the task whose cell hung, died or flooded."""
-    stopped = {r["task"]: r["text"] for r in log
-               if r["event"] == "end" and r["status"] in ("died", "timeout", "flood") and r["task"]}
+    stopped = {
+        r["task"]: r["text"]
+        for r in log
+        if r["event"] == "end" and r["status"] in ("died", "timeout", "flood") and r["task"]
+    }
     if finished.code is None:  # the whole run was ended: the cell that had begun is to blame
         begun = [r for r in log if r["event"] == "start"]
         ended = [r for r in log if r["event"] == "end"]

@@ -55,8 +55,14 @@ def normal(source: str) -> str:
     return "\n".join(line.rstrip() for line in source.strip().splitlines())
 
 
-def transplant(pristine: NotebookNode, submitted: NotebookNode, folder: str, functions: dict,
-               only: set | None = None, without: frozenset = frozenset()) -> Transplant:
+def transplant(
+    pristine: NotebookNode,
+    submitted: NotebookNode,
+    folder: str,
+    functions: dict,
+    only: set | None = None,
+    without: frozenset = frozenset(),
+) -> Transplant:
     """Put the answers of `submitted` into `pristine`.
 
     functions: {task id: names its answer defines}, to know an answer that stands elsewhere. only: tasks to check (all
@@ -90,8 +96,13 @@ def transplant(pristine: NotebookNode, submitted: NotebookNode, folder: str, fun
 
 
 def _code(source: str, role: str, task: str) -> NotebookNode:
-    return NotebookNode(cell_type="code", source=source, outputs=[], execution_count=None,
-                        metadata=NotebookNode(bytes_first=NotebookNode(role=role, task=task)))
+    return NotebookNode(
+        cell_type="code",
+        source=source,
+        outputs=[],
+        execution_count=None,
+        metadata=NotebookNode(bytes_first=NotebookNode(role=role, task=task)),
+    )
 
 
 def _unmarked(source: str) -> str:
@@ -100,7 +111,7 @@ def _unmarked(source: str) -> str:
     for number, line in enumerate(lines):
         comment = line.strip()
         if comment.startswith("#") and comment.lstrip("#").strip().startswith(MARKERS):
-            lines[number] = "# (a marker of nbval, taken out)" + line[len(line.rstrip()):]
+            lines[number] = "# (a marker of nbval, taken out)" + line[len(line.rstrip()) :]
     return "".join(lines)
 
 
@@ -129,14 +140,25 @@ class _Search:
         notes = []
         if any(self.cells[i].cell_type != "code" for i in same):
             notes.append("the answer cell was not a code cell and was read as one")
-        if chosen and chosen != own[-1:] and not (same and normal(whole) == normal(stub)) and (
-                len(chosen) == 1 or _compiles(whole)):
+        if (
+            chosen
+            and chosen != own[-1:]
+            and not (same and normal(whole) == normal(stub))
+            and (len(chosen) == 1 or _compiles(whole))
+        ):
             other = task_id(self.ids[chosen[0]]) if len(chosen) == 1 else ""
-            return whole, [*notes, (
-                f"the answer stood in {len(chosen)} cells and was put together" if len(chosen) > 1 else
-                f"the answer stood in the answer cell of {other} and was taken from there" if other else
-                "the answer stood in a cell of its own and was taken from there" if same else
-                "the answer cell had lost its id and was known by its function")]
+            return whole, [
+                *notes,
+                (
+                    f"the answer stood in {len(chosen)} cells and was put together"
+                    if len(chosen) > 1
+                    else f"the answer stood in the answer cell of {other} and was taken from there"
+                    if other
+                    else "the answer stood in a cell of its own and was taken from there"
+                    if same
+                    else "the answer cell had lost its id and was known by its function"
+                ),
+            ]
         if not same:
             notes.append("the answer cell is missing")
         if len(own) > 1:
@@ -147,8 +169,13 @@ class _Search:
         """Numbers of the cells that together are an answer, in order, None standing for the stub; [] for none."""
         loose = [i for i, cell in enumerate(self.cells) if cell.cell_type == "code" and not self.ids[i]]
         others = [i for i, found in enumerate(self.ids) if found.startswith("answer_") and found != name]
-        near = [i for i in loose if same and max([o for o in others if o < same[0]], default=-1) < i
-                and i < min([o for o in others if o > same[-1]], default=len(self.cells))]
+        near = [
+            i
+            for i in loose
+            if same
+            and max([o for o in others if o < same[0]], default=-1) < i
+            and i < min([o for o in others if o > same[-1]], default=len(self.cells))
+        ]
         last = own[-1:]
         complete = bool(own) and names <= self.defines[own[-1]]
         if complete and not UNWRITTEN.search(self.cells[own[-1]].source):  # what it calls may stand beside it

@@ -8,22 +8,27 @@ the kernel files be imported, so that traffic models and panels work, and a laun
 
 import os
 import threading
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
-from typing import Any, Callable
+from typing import Any
 
 import torch
 
-NO_TRITON = ("Triton is not installed here, and kernels need it: on Linux run `pip install \"triton>=3.6,<3.10\"`; on macOS "
-             "use Colab, a Linux container or a remote machine, on Windows use WSL2.")
+NO_TRITON = (
+    'Triton is not installed here, and kernels need it: on Linux run `pip install "triton>=3.6,<3.10"`; on macOS '
+    "use Colab, a Linux container or a remote machine, on Windows use WSL2."
+)
 
 if os.environ.pop("TRITON_INTERPRET", "0") not in ("", "0"):  # the course interprets launch by launch instead
     import sys
 
     if "triton" in sys.modules:
-        raise ImportError("TRITON_INTERPRET was set when triton was imported; unset it and restart the kernel: "
-                          "the course chooses the interpreter by itself.")
+        raise ImportError(
+            "TRITON_INTERPRET was set when triton was imported; unset it and restart the kernel: "
+            "the course chooses the interpreter by itself."
+        )
 os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")  # what Triton did before 3.9, without its warning
 
 try:
@@ -55,7 +60,9 @@ class LaunchRecord:
         return self.kernel.fn.__name__
 
 
-_launchers: list[tuple] = []  # (thread, launcher, identity), innermost last: called instead of Triton's own way to launch
+_launchers: list[
+    tuple
+] = []  # (thread, launcher, identity), innermost last: called instead of Triton's own way to launch
 _observers: list[Callable] = []
 _alternatives: list | None = None  # inside `recording`: the launches of an autotuner's configs after the first
 
@@ -68,8 +75,7 @@ def _launcher() -> Callable | None:
     """
     thread = threading.current_thread()
     foreign = isinstance(thread, threading._DummyThread)
-    return next((launcher for owner, launcher, _ in reversed(_launchers)
-                 if foreign or owner in (None, thread)), None)
+    return next((launcher for owner, launcher, _ in reversed(_launchers) if foreign or owner in (None, thread)), None)
 
 
 def _route():
@@ -81,7 +87,7 @@ def _record(kernel, grid, args, kwargs) -> LaunchRecord:
     bound = kernel.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in names})
     bound.apply_defaults()
     grid = grid(bound.arguments) if callable(grid) else grid
-    grid = (grid, ) if isinstance(grid, int) else tuple(grid)
+    grid = (grid,) if isinstance(grid, int) else tuple(grid)
     return LaunchRecord(kernel, grid, dict(bound.arguments), {k: v for k, v in kwargs.items() if k not in names})
 
 
@@ -143,7 +149,6 @@ def _stand_ins():
     """What kernel files see where triton is missing: everything imports, launching says what to do."""
 
     class Kernel:
-
         def __init__(self, fn):
             self.fn, self.__name__, self.__doc__ = fn, fn.__name__, fn.__doc__
 
@@ -154,15 +159,20 @@ def _stand_ins():
         return Kernel(fn) if fn is not None else jit
 
     class constexpr:
-
         def __init__(self, value):
             self.value = value
 
     language = SimpleNamespace(constexpr=constexpr, dtype=object)
-    return SimpleNamespace(jit=jit, autotune=lambda *a, **k: lambda kernel: kernel, heuristics=lambda *a, **k: lambda
-                           kernel: kernel, Config=lambda *a, **k: None, language=language, __version__="missing",
-                           cdiv=lambda a, b: -(-a // b),
-                           next_power_of_2=lambda n: 1 << max(0, n - 1).bit_length()), language
+    return SimpleNamespace(
+        jit=jit,
+        autotune=lambda *a, **k: lambda kernel: kernel,
+        heuristics=lambda *a, **k: lambda kernel: kernel,
+        Config=lambda *a, **k: None,
+        language=language,
+        __version__="missing",
+        cdiv=lambda a, b: -(-a // b),
+        next_power_of_2=lambda n: 1 << max(0, n - 1).bit_length(),
+    ), language
 
 
 def mode() -> str:
@@ -184,9 +194,13 @@ def describe() -> str:
     versions = f"triton {triton.__version__}, torch {torch.__version__}"
     if device() == "cuda":
         major, minor = torch.cuda.get_device_capability()
-        return f"{torch.cuda.get_device_name()} (sm_{major}{minor}), {versions}: kernels are compiled and run on the GPU."
-    return (f"No GPU, {versions}: kernels run in the interpreter, which proves results and counts bytes; speed is shown "
-            f"as recorded on an H200.")
+        return (
+            f"{torch.cuda.get_device_name()} (sm_{major}{minor}), {versions}: kernels are compiled and run on the GPU."
+        )
+    return (
+        f"No GPU, {versions}: kernels run in the interpreter, which proves results and counts bytes; speed is shown "
+        f"as recorded on an H200."
+    )
 
 
 @contextmanager
@@ -259,17 +273,19 @@ def _self_test():
 
     def step(name, ok):
         if not ok:
-            raise RuntimeError(f"Triton {triton.__version__} is newer than the course was tried with ({', '.join(TRIED)}) "
-                               f"and fails its self-test: {name}. Install triton>=3.6,<3.10.")
+            raise RuntimeError(
+                f"Triton {triton.__version__} is newer than the course was tried with ({', '.join(TRIED)}) "
+                f"and fails its self-test: {name}. Install triton>=3.6,<3.10."
+            )
 
     x = torch.arange(6, dtype=torch.float32).to(torch.bfloat16) / 3
     for attempt in ("interpreting", "interpreting after compiling"):
         y = torch.full_like(x, float("nan"))
         with interpret():
-            _probe_kernel[(1, )](x, y, 6, BLOCK=8)
+            _probe_kernel[(1,)](x, y, 6, BLOCK=8)
         step(attempt, torch.equal(y, x + x.float().sum().to(x.dtype)))
         with captured() as records:
-            _probe_kernel[(1, )](x, y, 6, BLOCK=8)
+            _probe_kernel[(1,)](x, y, 6, BLOCK=8)
         step("compiling for sm_80", bool(compile_launch(records[0], arch=80).ptx))
 
 
@@ -293,5 +309,16 @@ def _probe_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 if triton.__version__ != "missing" and not triton.__version__.startswith(TRIED):
     _self_test()
 
-__all__ = ["LaunchRecord", "captured", "describe", "device", "interpret", "launching", "mode", "observe", "recording",
-           "tl", "triton"]
+__all__ = [
+    "LaunchRecord",
+    "captured",
+    "describe",
+    "device",
+    "interpret",
+    "launching",
+    "mode",
+    "observe",
+    "recording",
+    "tl",
+    "triton",
+]

@@ -78,12 +78,17 @@ def row_major(tiles_m: int, tiles_n: int) -> list:
 
 def grouped(tiles_m: int, tiles_n: int, group: int) -> list:
     """The tiles of c, `group` rows of tiles at a time, each group column by column; the last group may be lower."""
-    return [(m, n) for first in range(0, tiles_m, group) for n in range(tiles_n)
-            for m in range(first, min(first + group, tiles_m))]
+    return [
+        (m, n)
+        for first in range(0, tiles_m, group)
+        for n in range(tiles_n)
+        for m in range(first, min(first + group, tiles_m))
+    ]
 
 
-def matmul_dram(order: Sequence, shape: tuple, tile: tuple, itemsize: int, capacity: float, in_flight: int,
-                drift: float = 0.0) -> Estimate:
+def matmul_dram(
+    order: Sequence, shape: tuple, tile: tuple, itemsize: int, capacity: float, in_flight: int, drift: float = 0.0
+) -> Estimate:
     """Estimated DRAM bytes of c = a @ b when program i computes the tile order[i] of c.
 
     order: [(tile_m, tile_n)] in launch order. shape: (M, N, K). tile: (BLOCK_M, BLOCK_N, BLOCK_K). capacity: bytes of
@@ -113,14 +118,15 @@ def matmul_dram(order: Sequence, shape: tuple, tile: tuple, itemsize: int, capac
             b_fetched[n] += depth * l2.load((1, n, step), depth * widths[n] * itemsize)
     M, N, K = shape
     requested = (M * K * len(widths) + K * N * len(heights) + M * N) * itemsize
-    return Estimate(l2.read, l2.written, requested, tuple(times / K for times in a_fetched),
-                    tuple(times / K for times in b_fetched))
+    return Estimate(
+        l2.read, l2.written, requested, tuple(times / K for times in a_fetched), tuple(times / K for times in b_fetched)
+    )
 
 
 def _in_step(order: Sequence, in_flight: int, steps: int) -> Iterator:
     """(step, rows of tiles, columns of tiles) as waves of programs touch them together; step `steps` is the store."""
     for first in range(0, len(order), in_flight):
-        wave = order[first:first + in_flight]
+        wave = order[first : first + in_flight]
         rows, cols = _first_seen(m for m, _ in wave), _first_seen(n for _, n in wave)
         for step in range(steps):
             yield step, rows, cols
@@ -140,7 +146,7 @@ def _drifting(order: Sequence, in_flight: int, steps: int, drift: float) -> Iter
         start(0.0)
     while running:
         time, tie, step, pace, m, n = running[0]
-        yield step, (m, ), (n, )
+        yield step, (m,), (n,)
         if step < steps:
             heapq.heapreplace(running, (time + (pace if step < steps - 1 else 0), tie, step + 1, pace, m, n))
         else:

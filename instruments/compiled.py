@@ -7,10 +7,11 @@ launch would get: a size divisible by 16 is known to be so, a size of 1 is folde
 import re
 import subprocess
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 from instruments import backend
 from instruments.backend import LaunchRecord, triton
@@ -18,8 +19,15 @@ from instruments.backend import LaunchRecord, triton
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 
 #: SASS opcodes of the matrix units, newest first, and the name each goes by in PTX.
-MATRIX_SASS = {"UTC": "tcgen05", "HGMMA": "wgmma", "QGMMA": "wgmma (fp8)", "IGMMA": "wgmma (int8)", "HMMA": "mma.sync",
-               "QMMA": "mma.sync (fp8)", "IMMA": "mma.sync (int8)"}
+MATRIX_SASS = {
+    "UTC": "tcgen05",
+    "HGMMA": "wgmma",
+    "QGMMA": "wgmma (fp8)",
+    "IGMMA": "wgmma (int8)",
+    "HMMA": "mma.sync",
+    "QMMA": "mma.sync (fp8)",
+    "IMMA": "mma.sync (int8)",
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +83,8 @@ class Compiled:
         for opcode, count in self.opcodes.items():
             if re.match(pattern, opcode):
                 bits = next((b for b in ("256", "128", "64") if f".{b}" in opcode), None) or (
-                    "8" if re.search(r"\.[US]8\b", opcode) else "16" if re.search(r"\.[US]16\b", opcode) else "32")
+                    "8" if re.search(r"\.[US]8\b", opcode) else "16" if re.search(r"\.[US]16\b", opcode) else "32"
+                )
                 widths[int(bits)] = widths.get(int(bits), 0) + count
         return widths
 
@@ -90,8 +99,10 @@ class Compiled:
         return self._widths(r"STG\b")
 
     def __repr__(self) -> str:
-        return (f"{self.name} for sm_{self.arch}: {self.registers} registers, {self.spills} B spilled, {self.shared} B "
-                f"shared memory, {self.num_warps} warps")
+        return (
+            f"{self.name} for sm_{self.arch}: {self.registers} registers, {self.spills} B spilled, {self.shared} B "
+            f"shared memory, {self.num_warps} warps"
+        )
 
 
 def _tool(name: str, options: list, cubin: bytes) -> str:
@@ -126,9 +137,10 @@ def _specialised(launch: LaunchRecord, arch: int) -> tuple:
 def front_end(launch: LaunchRecord, arch: int = 90) -> str:
     """The TTIR of what one recorded launch would run: all that Triton's front end checks, in a tenth of the time of
     compiling. Raises what the front end raises."""
-    from instruments.interpreter import language_lock
     from triton._C.libtriton import ir
     from triton.compiler import make_backend
+
+    from instruments.interpreter import language_lock
 
     source, target, options = _specialised(launch, arch)
     target_backend = make_backend(target)
@@ -136,8 +148,15 @@ def front_end(launch: LaunchRecord, arch: int = 90) -> str:
     ir.load_dialects(context)
     target_backend.load_dialects(context)
     with language_lock:  # another thread may be interpreting
-        return str(source.make_ir(target, options, target_backend.get_codegen_implementation(options),
-                                  target_backend.get_module_map(), context))
+        return str(
+            source.make_ir(
+                target,
+                options,
+                target_backend.get_codegen_implementation(options),
+                target_backend.get_module_map(),
+                context,
+            )
+        )
 
 
 def compile_launch(launch: LaunchRecord, arch: int = 90) -> Compiled:
@@ -147,8 +166,9 @@ def compile_launch(launch: LaunchRecord, arch: int = 90) -> Compiled:
     source, target, options = _specialised(launch, arch)
     with language_lock:  # another thread may be interpreting
         binary = triton.compile(source, target=target, options=options.__dict__)
-    return Compiled(launch.name, arch, binary.asm["ptx"], binary.asm["cubin"], binary.metadata.shared,
-                    binary.metadata.num_warps)
+    return Compiled(
+        launch.name, arch, binary.asm["ptx"], binary.asm["cubin"], binary.metadata.shared, binary.metadata.num_warps
+    )
 
 
 def compiled(function: Callable, *args: Any, arch: int = 90, **kwargs: Any) -> list[Compiled]:

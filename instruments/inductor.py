@@ -82,8 +82,12 @@ def saved_for_backward(function, *args, partition: str) -> Answer:
         from torch._functorch import partitioners
         from torch._functorch.aot_autograd import aot_function
 
-        aot_function(function, fw_compiler=look, bw_compiler=lambda graph, inputs: graph,
-                     partition_fn=getattr(partitioners, partition))(*(x.detach().clone().requires_grad_() for x in args))
+        aot_function(
+            function,
+            fw_compiler=look,
+            bw_compiler=lambda graph, inputs: graph,
+            partition_fn=getattr(partitioners, partition),
+        )(*(x.detach().clone().requires_grad_() for x in args))
         return Answer(count[0], saved)
     except Exception as problem:
         return Answer(problem=f"This PyTorch does not let its partitioner be asked ({type(problem).__name__}).")

@@ -23,7 +23,6 @@ import types
 
 import numpy as np
 import torch
-import triton
 import triton.language as tl
 from triton.runtime import interpreter as stock
 from triton.runtime.jit import JITFunction
@@ -96,7 +95,11 @@ def _cast(method):
 def _fp_to_fp(method):
 
     def cast(self, src, dst_type, rounding_mode):
-        if rounding_mode == stock._ir.ROUNDING_MODE.RTZ and src.dtype.scalar == tl.float32 and dst_type.scalar == tl.bfloat16:
+        if (
+            rounding_mode == stock._ir.ROUNDING_MODE.RTZ
+            and src.dtype.scalar == tl.float32
+            and dst_type.scalar == tl.bfloat16
+        ):
             return TensorHandle((np.ascontiguousarray(src.data).view(np.uint32) >> 16).astype(np.uint16), tl.bfloat16)
         if _is_bf16(src) or dst_type.scalar == tl.bfloat16:
             if src.dtype.scalar in (tl.float32, tl.float64, tl.float16) or _is_bf16(src):
@@ -113,7 +116,7 @@ def _tree_sum(data: np.ndarray, axis: int, narrow) -> np.ndarray:
     data = np.moveaxis(data, axis, -1)
     while data.shape[-1] > 1:
         half = data.shape[-1] // 2
-        paired = narrow(data[..., :half] + data[..., half:2 * half])
+        paired = narrow(data[..., :half] + data[..., half : 2 * half])
         data = paired if data.shape[-1] % 2 == 0 else np.concatenate([paired, data[..., -1:]], axis=-1)
     return np.moveaxis(data, -1, axis)
 
@@ -127,8 +130,8 @@ def _reduce_or_scan(method):
 
     def apply(self, inputs):
         single = not isinstance(inputs, tuple)
-        tensors = (inputs, ) if single else inputs
-        is_sum = (isinstance(self, stock.ReduceOps) and self.combine_fn is tl.standard._sum_combine and single)
+        tensors = (inputs,) if single else inputs
+        is_sum = isinstance(self, stock.ReduceOps) and self.combine_fn is tl.standard._sum_combine and single
         if is_sum and inputs.dtype in (tl.bfloat16, tl.float16):
             bf16 = inputs.dtype == tl.bfloat16
             data = _widen(inputs.handle.data) if bf16 else inputs.handle.data
@@ -146,8 +149,13 @@ def _reduce_or_scan(method):
         if not any(t.dtype == tl.bfloat16 for t in tensors):
             return method(self, inputs)
         widened = tuple(
-            tl.core.tensor(_wide(t.handle), tl.block_type(tl.float32, t.type.shape) if t.type.is_block() else tl.float32)
-            if t.dtype == tl.bfloat16 else t for t in tensors)
+            tl.core.tensor(
+                _wide(t.handle), tl.block_type(tl.float32, t.type.shape) if t.type.is_block() else tl.float32
+            )
+            if t.dtype == tl.bfloat16
+            else t
+            for t in tensors
+        )
         results = method(self, widened)
         narrowed = []
         for i, r in enumerate(results):
@@ -172,13 +180,17 @@ def _pairwise_reduce(method):
         dtypes = [t.dtype for t in inputs]
         while arrays[0].shape[axis] > 1:
             count = arrays[0].shape[axis]
-            left, right, rest = ([np.take(a, where, axis) for a in arrays] for where in (
-                range(0, count // 2 * 2, 2), range(1, count, 2), range(count // 2 * 2, count)))
+            left, right, rest = (
+                [np.take(a, where, axis) for a in arrays]
+                for where in (range(0, count // 2 * 2, 2), range(1, count, 2), range(count // 2 * 2, count))
+            )
             blocks = [self.to_tensor(data, dtype) for side in (left, right) for data, dtype in zip(side, dtypes * 2)]
             combined = self.combine_fn.fn(*blocks)
-            combined = combined if isinstance(combined, tuple) else (combined, )
-            arrays = [np.concatenate([np.broadcast_to(c.handle.data, data.shape), tail], axis)
-                      for c, data, tail in zip(combined, left, rest)]
+            combined = combined if isinstance(combined, tuple) else (combined,)
+            arrays = [
+                np.concatenate([np.broadcast_to(c.handle.data, data.shape), tail], axis)
+                for c, data, tail in zip(combined, left, rest)
+            ]
         if self.keep_dims:
             shape = [1] * inputs[0].handle.data.ndim if self.axis is None else arrays[0].shape
             return [self.to_tensor(a.reshape(shape), dtype) for a, dtype in zip(arrays, dtypes)]
@@ -279,13 +291,16 @@ class Guard:
     def outside(self, kind: str, argument: Argument | None, byte_offsets: np.ndarray, size: int, program: tuple):
         """The out-of-bounds lanes of one access; they are not performed."""
         if argument is None:
-            raise IndexError(f"program {program} uses an address that belongs to no argument of the kernel "
-                             f"({'written' if kind == 'write' else 'read'}, {byte_offsets.size} lanes)")
+            raise IndexError(
+                f"program {program} uses an address that belongs to no argument of the kernel "
+                f"({'written' if kind == 'write' else 'read'}, {byte_offsets.size} lanes)"
+            )
         index = int(byte_offsets[0]) // argument.itemsize
         verb = {"read": "reads", "write": "writes", "atomic": "updates"}[kind]
         raise IndexError(
             f"program {program} {verb} {argument.name}[{index}], outside its {argument.span} elements "
-            f"({byte_offsets.size} lanes of this access are outside; is a mask missing or wrong?)")
+            f"({byte_offsets.size} lanes of this access are outside; is a mask missing or wrong?)"
+        )
 
 
 class Launch:
@@ -373,8 +388,12 @@ _running: list[Launch] = []  # the launch whose programs run now; at most one
 language_lock = threading.RLock()  # held while triton.language is patched; who compiles takes it too
 
 
-_NAN = {tl.float16: np.float16("nan"), tl.bfloat16: np.uint16(0x7FC0), tl.float32: np.float32("nan"),
-        tl.float64: np.float64("nan")}
+_NAN = {
+    tl.float16: np.float16("nan"),
+    tl.bfloat16: np.uint16(0x7FC0),
+    tl.float32: np.float32("nan"),
+    tl.float64: np.float64("nan"),
+}
 
 
 def _guarded_load(method):
@@ -424,8 +443,10 @@ def _guarded_cas(method):
             return method(self, ptr, cmp, val, *rest, **kwargs)
         result = np.array(np.broadcast_to(cmp.data, on.shape))
         if on.any():
-            picked = [TensorHandle(np.ascontiguousarray(np.broadcast_to(h.data, on.shape)[on]), h.dtype)
-                      for h in (ptr, cmp, val)]
+            picked = [
+                TensorHandle(np.ascontiguousarray(np.broadcast_to(h.data, on.shape)[on]), h.dtype)
+                for h in (ptr, cmp, val)
+            ]
             result[on] = method(self, *picked, *rest, **kwargs).data
         return TensorHandle(result, cmp.dtype)
 
@@ -437,13 +458,13 @@ def _install():
     builder = stock.InterpreterBuilder
     wraps = {
         _in_fp32: ("binary_op", "unary_op", "create_fma", "create_rsqrt", "create_erf", "create_clampf"),
-        _dot_in_fp32: ("create_dot", ),
-        _cast: ("cast_impl", ),
-        _fp_to_fp: ("create_fp_to_fp", ),
-        _guarded_load: ("create_masked_load", ),
-        _guarded_store: ("create_masked_store", ),
-        _guarded_rmw: ("create_atomic_rmw", ),
-        _guarded_cas: ("create_atomic_cas", ),
+        _dot_in_fp32: ("create_dot",),
+        _cast: ("cast_impl",),
+        _fp_to_fp: ("create_fp_to_fp",),
+        _guarded_load: ("create_masked_load",),
+        _guarded_store: ("create_masked_store",),
+        _guarded_rmw: ("create_atomic_rmw",),
+        _guarded_cas: ("create_atomic_cas",),
     }
     for wrap, names in wraps.items():
         for name in names:
@@ -491,8 +512,12 @@ class _Late:
 
 
 #: {identity of a function of the language: where it is found}
-_NAMED = {id(value): _Late(module, name) for module in (tl.math, tl) for name, value in vars(module).items()
-          if not name.startswith("_") and callable(value) and not isinstance(value, type)}
+_NAMED = {
+    id(value): _Late(module, name)
+    for module in (tl.math, tl)
+    for name, value in vars(module).items()
+    if not name.startswith("_") and callable(value) and not isinstance(value, type)
+}
 
 _rewritten: dict = {}  # (function, its source) -> rewritten function
 
@@ -503,11 +528,14 @@ def _rewrite(kernel: JITFunction):
         _rewritten[fn] = _Rewriter(fn).rewrite_ast()
     rewritten = _rewritten[fn]
     rewritten.__globals__.update(fn.__globals__)  # later definitions and changed helpers are seen
-    rewritten.__globals__.update({name: _NAMED[id(value)] for name, value in fn.__globals__.items() if id(value) in _NAMED})
+    rewritten.__globals__.update(
+        {name: _NAMED[id(value)] for name, value in fn.__globals__.items() if id(value) in _NAMED}
+    )
     rewritten.__globals__.update({name: getattr(stock, name) for name in _NEEDED}, range=_range)
     if fn.__closure__:
-        rewritten.__globals__.update({name: cell.cell_contents
-                                      for name, cell in zip(fn.__code__.co_freevars, fn.__closure__)})
+        rewritten.__globals__.update(
+            {name: cell.cell_contents for name, cell in zip(fn.__code__.co_freevars, fn.__closure__)}
+        )
     return rewritten
 
 
@@ -522,16 +550,20 @@ def running() -> bool:
 
 
 #: Functions of the language that tensors have too (`x.sum(0)`): unbound where a kernel would be compiled
-_MEMBERS = [name for name, value in vars(tl.core.tensor).items() if isinstance(value, JITFunction) and hasattr(tl, name)]
+_MEMBERS = [
+    name for name, value in vars(tl.core.tensor).items() if isinstance(value, JITFunction) and hasattr(tl, name)
+]
 
 
 def _member(name: str):
     return lambda self, *args, **kwargs: getattr(tl, name)(self, *args, **kwargs)
 
 
-_OPERATORS = [f"__{r}{name}__" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift",
-                                           "rshift") for r in ("", "r")] + ["__lt__", "__le__", "__gt__", "__ge__", "__eq__",
-                                                                           "__ne__"]
+_OPERATORS = [
+    f"__{r}{name}__"
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
+    for r in ("", "r")
+] + ["__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__"]
 
 
 def _beside_tensors(method):
@@ -562,7 +594,8 @@ class _Grid(stock.GridExecutor):
         def convert(name, host, device):
             if isinstance(host, tuple):
                 return stock.__dict__.get("_tuple_create", _tuple)(
-                    host, [convert(f"{name}[{i}]", h, d) for i, (h, d) in enumerate(zip(host, device))])
+                    host, [convert(f"{name}[{i}]", h, d) for i, (h, d) in enumerate(zip(host, device))]
+                )
             if isinstance(host, stock.TensorDescriptor):
                 desc = stock._implicit_cvt(host)
                 desc.handle.base = convert(name, host.base, device.base).handle
@@ -577,13 +610,15 @@ class _Grid(stock.GridExecutor):
             pointer.handle.data = np.array([argument.tagged], dtype=np.uint64)
             return pointer
 
-        values = {name: value if name in self.constexprs else convert(name, value, passed.arguments[name])
-                  for name, value in bound.arguments.items()}
+        values = {
+            name: value if name in self.constexprs else convert(name, value, passed.arguments[name])
+            for name, value in bound.arguments.items()
+        }
         grid = self.grid(values) if callable(self.grid) else self.grid
-        grid = tuple(int(n) for n in ((grid, ) if isinstance(grid, int) else grid))
+        grid = tuple(int(n) for n in ((grid,) if isinstance(grid, int) else grid))
         if not 1 <= len(grid) <= 3:
             raise ValueError(f"grid: got {grid}, expected one to three numbers of programs")
-        grid += (1, ) * (3 - len(grid))
+        grid += (1,) * (3 - len(grid))
         launch = Launch(kernel, grid, arguments, guard)
         guard.begin(launch)
         builder = stock.interpreter_builder

@@ -11,8 +11,9 @@ requested ones (no cache); only a GPU's counters tell where.
 
 import ctypes
 import html
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,8 +41,10 @@ class Access:
     def __str__(self):
         verb = {"read": "reads", "write": "writes", "atomic": "updates"}[self.kind]
         program = self.program[0] if self.program[1:] == (0, 0) else self.program
-        return (f"program {program} of {self.kernel} {verb} {self.tensor}[{self.index}], outside the tensor "
-                f"({self.count} lane{'s' * (self.count != 1)} of this access)")
+        return (
+            f"program {program} of {self.kernel} {verb} {self.tensor}[{self.index}], outside the tensor "
+            f"({self.count} lane{'s' * (self.count != 1)} of this access)"
+        )
 
 
 @dataclass
@@ -97,15 +100,20 @@ class Report:
     @property
     def traffic(self) -> Traffic:
         """Requested bytes per tensor."""
-        return Traffic({t.name: t.read for t in self.tensors.values() if t.read},
-                       {t.name: t.written for t in self.tensors.values() if t.written}, launches=self.launches)
+        return Traffic(
+            {t.name: t.read for t in self.tensors.values() if t.read},
+            {t.name: t.written for t in self.tensors.values() if t.written},
+            launches=self.launches,
+        )
 
     @property
     def unique(self) -> Traffic:
         """Unique bytes per tensor: what a perfect cache would leave to DRAM."""
-        return Traffic({t.name: t.unique_read for t in self.tensors.values() if t.unique_read},
-                       {t.name: t.unique_written for t in self.tensors.values() if t.unique_written},
-                       launches=self.launches)
+        return Traffic(
+            {t.name: t.unique_read for t in self.tensors.values() if t.unique_read},
+            {t.name: t.unique_written for t in self.tensors.values() if t.unique_written},
+            launches=self.launches,
+        )
 
     @property
     def out_of_bounds(self) -> list:
@@ -134,39 +142,67 @@ class Report:
             if len(t.out_of_bounds) > 3:
                 sentences.append(f"... and {len(t.out_of_bounds) - 3} more accesses outside {t.name}")
             if t.unwritten:
-                sentences.append(f"{t.unwritten:,} of {int(np.prod(t.shape)):,} elements of {t.name} were never written, "
-                                 f"the first at {list(t.first_unwritten)}")
+                sentences.append(
+                    f"{t.unwritten:,} of {int(np.prod(t.shape)):,} elements of {t.name} were never written, "
+                    f"the first at {list(t.first_unwritten)}"
+                )
         return [*sentences, *self.races[:3], *self.promises[:3]]
 
     _HEAD = ("tensor", "read", "unique", "written", "unique", "shape")
 
     def _rows(self):
         for t in self.tensors.values():
-            yield (t.name, f"{t.read:,}", f"{t.unique_read:,}", f"{t.written:,}", f"{t.unique_written:,}",
-                   "x".join(map(str, t.shape)) + f" {str(t.dtype).removeprefix('torch.')}")
-        yield ("all", f"{self.traffic.bytes_read:,}", f"{self.unique.bytes_read:,}", f"{self.traffic.bytes_written:,}",
-               f"{self.unique.bytes_written:,}", f"{self.launches} launch{'es' * (self.launches != 1)}, "
-               f"{self.programs:,} program{'s' * (self.programs != 1)}")
+            yield (
+                t.name,
+                f"{t.read:,}",
+                f"{t.unique_read:,}",
+                f"{t.written:,}",
+                f"{t.unique_written:,}",
+                "x".join(map(str, t.shape)) + f" {str(t.dtype).removeprefix('torch.')}",
+            )
+        yield (
+            "all",
+            f"{self.traffic.bytes_read:,}",
+            f"{self.unique.bytes_read:,}",
+            f"{self.traffic.bytes_written:,}",
+            f"{self.unique.bytes_written:,}",
+            f"{self.launches} launch{'es' * (self.launches != 1)}, "
+            f"{self.programs:,} program{'s' * (self.programs != 1)}",
+        )
 
     def __str__(self):
         table = [self._HEAD, *self._rows()]
         widths = [max(len(row[i]) for row in table) for i in range(len(self._HEAD))]
-        lines = [f"{row[0]:<{widths[0]}}  " + "  ".join(f"{c:>{w}}" for c, w in zip(row[1:-1], widths[1:-1])) + "  " + row[-1]
-                 for row in table]
-        return "\n".join(["bytes requested by the programs, and unique bytes", *lines,
-                          *(self.findings() or ["no access out of bounds, every output element written"])])
+        lines = [
+            f"{row[0]:<{widths[0]}}  "
+            + "  ".join(f"{c:>{w}}" for c, w in zip(row[1:-1], widths[1:-1]))
+            + "  "
+            + row[-1]
+            for row in table
+        ]
+        return "\n".join(
+            [
+                "bytes requested by the programs, and unique bytes",
+                *lines,
+                *(self.findings() or ["no access out of bounds, every output element written"]),
+            ]
+        )
 
     __repr__ = __str__
 
     def _repr_html_(self):
         def cells(row, tag):
-            return "".join(f"<{tag} style='text-align:{'right' if 0 < i < 5 else 'left'}'>{html.escape(c)}</{tag}>"
-                           for i, c in enumerate(row))
+            return "".join(
+                f"<{tag} style='text-align:{'right' if 0 < i < 5 else 'left'}'>{html.escape(c)}</{tag}>"
+                for i, c in enumerate(row)
+            )
 
         rows = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in self._rows())
         said = self.findings() or ["No access out of bounds; every output element written."]
-        return (f"<table><caption>Bytes requested by the programs, and unique bytes</caption><tr>{cells(self._HEAD, 'th')}"
-                f"</tr>{rows}</table>" + "".join(f"<div>{html.escape(s)}</div>" for s in said))
+        return (
+            f"<table><caption>Bytes requested by the programs, and unique bytes</caption><tr>{cells(self._HEAD, 'th')}"
+            f"</tr>{rows}</table>" + "".join(f"<div>{html.escape(s)}</div>" for s in said)
+        )
 
 
 class _Watched:
@@ -301,7 +337,7 @@ def _meter_guard():
             strides = sorted(argument.device_tensor.stride())
             if len(strides) == 2 and strides[1] > 1 and len(self.shape) > 1:
                 rows = len(np.unique(byte_offsets // argument.itemsize // strides[1]))
-                width = (-(-byte_offsets.size // rows), )
+                width = (-(-byte_offsets.size // rows),)
                 self.widths[width] = self.widths.get(width, 0) + 1
 
         def _meet(self, kind, argument, byte_offsets, program):
@@ -311,19 +347,26 @@ def _meter_guard():
                 self.shared[storage.data_ptr()] = _Shared(storage.nbytes())
             start = argument.device_tensor.storage_offset() * argument.itemsize
             name = self._of(argument).report.name
-            met, written = self.shared[storage.data_ptr()].meet(kind, byte_offsets + start, len(self.kernels), program,
-                                                                self.atomics)
+            met, written = self.shared[storage.data_ptr()].meet(
+                kind, byte_offsets + start, len(self.kernels), program, self.atomics
+            )
             if met:
                 words = {"read": "read", "write": "write", "atomic": "update"}
-                self._race(program, f"{words[kind]}s", name, (met[0] - start) // argument.itemsize, met[1], words[met[2]])
+                self._race(
+                    program, f"{words[kind]}s", name, (met[0] - start) // argument.itemsize, met[1], words[met[2]]
+                )
             if written is not None:
                 self.contested.append((argument, written - start, program, name))
 
         def _race(self, program, one, name, index, other, two):
-            others = f"others of the same launch {two}" if other == SEVERAL else f"program {other} of the same launch {two}s"
+            others = (
+                f"others of the same launch {two}" if other == SEVERAL else f"program {other} of the same launch {two}s"
+            )
             if len(self.races) < 100:
-                self.races.append(f"program {program} of {self.kernels[-1]} {one} {name}[{index}], which {others}: programs "
-                                  "run in any order")
+                self.races.append(
+                    f"program {program} of {self.kernels[-1]} {one} {name}[{index}], which {others}: programs "
+                    "run in any order"
+                )
 
         def stores(self, addresses, values, mask):
             """Where another program has written, the same number may be written again, and no other."""
@@ -343,15 +386,24 @@ def _meter_guard():
 
         def broken(self, promise, program):
             if len(self.promises) < 100:
-                self.promises.append(f"program {program[0] if program[1:] == (0, 0) else program} of {self.kernels[-1]}: "
-                                     f"{promise}")
+                self.promises.append(
+                    f"program {program[0] if program[1:] == (0, 0) else program} of {self.kernels[-1]}: {promise}"
+                )
 
         def outside(self, kind, argument, byte_offsets, size, program):
             if argument is None:  # an address made from no argument: nothing it could be charged to
                 return super().outside(kind, argument, byte_offsets, size, program)
             report = self._of(argument).report
-            report.out_of_bounds.append(Access(report.name, kind, program, int(byte_offsets[0]) // argument.itemsize,
-                                               int(byte_offsets.size), self.kernels[-1]))
+            report.out_of_bounds.append(
+                Access(
+                    report.name,
+                    kind,
+                    program,
+                    int(byte_offsets[0]) // argument.itemsize,
+                    int(byte_offsets.size),
+                    self.kernels[-1],
+                )
+            )
 
     return Counter()
 

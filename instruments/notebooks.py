@@ -25,7 +25,7 @@ EXECUTED, UNEXECUTED = ("lessons", "solutions"), ("exercises",)
 CELL_SECONDS = 600
 
 FIRST_CELL_ID, BADGE_ID = "set-up", "open-in-colab"
-FIRST_CELL = '''\
+FIRST_CELL = """\
 # @title Set-up: run this cell first
 REPOSITORY = "@REPOSITORY@"  # @param {type:"string"}
 
@@ -53,7 +53,7 @@ def find_course():
 
 import runpy
 
-runpy.run_path(find_course())["start"]()'''
+runpy.run_path(find_course())["start"]()"""
 
 METADATA = {
     "accelerator": "GPU",
@@ -79,8 +79,10 @@ def notebooks(only: str = "") -> list[Path]:
     words = [word.strip() for word in only.split(",") if word.strip()]
     kept = [p for p in paths if not words or any(word in str(p.relative_to(ROOT)) for word in words)]
     if words and not kept:
-        raise ValueError(f"only: no notebook matches {only!r}, expected part of one of: "
-                         + ", ".join(str(p.relative_to(ROOT)) for p in paths))
+        raise ValueError(
+            f"only: no notebook matches {only!r}, expected part of one of: "
+            + ", ".join(str(p.relative_to(ROOT)) for p in paths)
+        )
     return kept
 
 
@@ -191,8 +193,14 @@ def execute(nb: NotebookNode, path: Path) -> None:
     # Sockets in a folder rather than TCP ports, of which ipykernel warns in every run.
     with tempfile.TemporaryDirectory() as folder:
         ipc = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})
-        NotebookClient(nb, timeout=CELL_SECONDS, kernel_name="python3", record_timing=False, config=ipc,
-                       resources={"metadata": {"path": str(path.parent)}}).execute()
+        NotebookClient(
+            nb,
+            timeout=CELL_SECONDS,
+            kernel_name="python3",
+            record_timing=False,
+            config=ipc,
+            resources={"metadata": {"path": str(path.parent)}},
+        ).execute()
 
 
 def faults(path: Path) -> list[str]:

@@ -75,7 +75,11 @@ def occupancy(registers: int, shared: int, num_warps: int, gpu: GPU = GPUS["H200
     by_registers = REGISTERS // QUARTERS // per_warp * QUARTERS // num_warps
     step = shared_step(gpu.arch)
     taken = -(-(shared + reserved(gpu.arch)) // step) * step
-    limits = {"registers": by_registers, "shared memory": gpu.shared_per_sm // taken if taken else programs,
-              "warps": most // num_warps, "programs": programs}
+    limits = {
+        "registers": by_registers,
+        "shared memory": gpu.shared_per_sm // taken if taken else programs,
+        "warps": most // num_warps,
+        "programs": programs,
+    }
     held = min(limits.values())
     return Occupancy(held, held * num_warps, most, limits)

@@ -19,8 +19,9 @@ def _elements(name: str, size: int) -> int:
 def elementwise(n: int, inputs: int = 2, flops_per_element: float = 1, dtype: torch.dtype = torch.bfloat16) -> Traffic:
     """An elementwise operation on `inputs` tensors of n elements each; the default is the addition of two vectors."""
     n = _elements("n", n)
-    return Traffic({f"x{i}": n * dtype.itemsize for i in range(inputs)}, {"y": n * dtype.itemsize},
-                   n * flops_per_element, 1)
+    return Traffic(
+        {f"x{i}": n * dtype.itemsize for i in range(inputs)}, {"y": n * dtype.itemsize}, n * flops_per_element, 1
+    )
 
 
 def saxpy(n: int, dtype: torch.dtype = torch.bfloat16) -> Traffic:
@@ -44,8 +45,9 @@ def outer(m: int, n: int, dtype: torch.dtype = torch.bfloat16) -> Traffic:
 def gemm(m: int, n: int, k: int, dtype: torch.dtype = torch.bfloat16) -> Traffic:
     """An m x k matrix times a k x n matrix."""
     m, n, k = _elements("m", m), _elements("n", n), _elements("k", k)
-    return Traffic({"a": m * k * dtype.itemsize, "b": k * n * dtype.itemsize}, {"c": m * n * dtype.itemsize},
-                   2 * m * n * k, 1)
+    return Traffic(
+        {"a": m * k * dtype.itemsize, "b": k * n * dtype.itemsize}, {"c": m * n * dtype.itemsize}, 2 * m * n * k, 1
+    )
 
 
 def gemv(m: int, n: int, dtype: torch.dtype = torch.bfloat16) -> Traffic:

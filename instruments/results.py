@@ -32,5 +32,6 @@ def case(kernel: str, shape, dtype: str = "bf16", gpu: str = "h200") -> dict:
         if c["kernel"] == kernel and tuple(c["shape"]) == tuple(shape) and c["dtype"] == dtype:
             return c
     known = sorted({f"{c['kernel']} {'x'.join(map(str, c['shape']))} {c['dtype']}" for c in load(gpu)["cases"]})
-    raise ValueError(f"kernel, shape, dtype: no record of {kernel} {tuple(shape)} {dtype}, expected one of: "
-                     + ", ".join(known))
+    raise ValueError(
+        f"kernel, shape, dtype: no record of {kernel} {tuple(shape)} {dtype}, expected one of: " + ", ".join(known)
+    )

@@ -9,8 +9,8 @@ which changes neither sum nor share. A tile of two dimensions it spreads along w
 requests counted here can be worse than the compiled ones, and the meter's `sectors`, which takes each tile as one, fits.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 import numpy as np
 
@@ -57,14 +57,16 @@ class Requests:
         return self.useful / (self.sectors * SECTOR) if self.sectors else 0.0
 
     def __str__(self) -> str:
-        return f"{self.requests:,} requests, {self.per_request:.2f} sectors each, {self.share:.0%} of their bytes useful"
+        return (
+            f"{self.requests:,} requests, {self.per_request:.2f} sectors each, {self.share:.0%} of their bytes useful"
+        )
 
 
 def request(byte_offsets, size: int) -> Requests:
     """One access of any number of lanes, cut into requests of 32."""
     offsets, total = np.asarray(byte_offsets, dtype=np.int64).reshape(-1), Requests()
     for start in range(0, offsets.size, LANES):
-        lanes = np.unique(offsets[start:start + LANES])
+        lanes = np.unique(offsets[start : start + LANES])
         total += Requests(1, touched(lanes, size).size, lanes.size * size)
     return total
 
@@ -82,7 +84,6 @@ def sectors(function: Callable, *args, **kwargs) -> dict:
     found: dict = {}
 
     class Counter(interpreter.Guard):
-
         def access(self, kind, argument, byte_offsets, size):
             kinds = found.setdefault(argument.name.removesuffix("_ptr"), {})
             kinds[kind] = kinds.get(kind, Requests()) + request(byte_offsets + argument.address % SECTOR, size)

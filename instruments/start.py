@@ -33,7 +33,8 @@ def start() -> None:
     if absent:
         raise ImportError(
             f"{', '.join(absent)}: not installed for this notebook's Python ({sys.executable}); run `make setup` in "
-            "the course's folder, choose the Python of its .venv as the kernel, and run this cell again")
+            "the course's folder, choose the Python of its .venv as the kernel, and run this cell again"
+        )
     from instruments import backend
 
     print(backend.describe())
@@ -50,7 +51,8 @@ def refuse_strangers() -> None:
         if place is None or not Path(place).resolve().is_relative_to(ROOT):
             raise ImportError(
                 f"{name}: a module of this name that is not the course's is already loaded, from "
-                f"{place or 'an unknown place'}; restart the kernel and run this cell before any other import")
+                f"{place or 'an unknown place'}; restart the kernel and run this cell before any other import"
+            )
 
 
 def complete_colab() -> None:

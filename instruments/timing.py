@@ -7,8 +7,8 @@ every call reads DRAM. Implementations are timed in turns, one replay each, so t
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 import torch
 
@@ -74,8 +74,9 @@ class Graphed:
 
 def summarize(seconds: list) -> Timing:
     """Median and quantiles of a list of seconds."""
-    p20, median, p80 = torch.quantile(torch.tensor(seconds, dtype=torch.float64),
-                                      torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64)).tolist()
+    p20, median, p80 = torch.quantile(
+        torch.tensor(seconds, dtype=torch.float64), torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64)
+    ).tolist()
     return Timing(median, p20, p80)
 
 

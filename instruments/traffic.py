@@ -32,8 +32,12 @@ class Traffic:
     def __add__(self, other: "Traffic") -> "Traffic":
         if not isinstance(other, Traffic):
             return NotImplemented
-        return Traffic(_merge(self.read, other.read), _merge(self.written, other.written),
-                       self.flops + other.flops, self.launches + other.launches)
+        return Traffic(
+            _merge(self.read, other.read),
+            _merge(self.written, other.written),
+            self.flops + other.flops,
+            self.launches + other.launches,
+        )
 
     def __radd__(self, other):
         return self if other == 0 else NotImplemented  # lets sum() work

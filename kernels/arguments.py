@@ -12,8 +12,15 @@ def _names(dtypes) -> str:
     return ", ".join(str(d).removeprefix("torch.") for d in dtypes)
 
 
-def check_tensor(name: str, tensor, *, shape: tuple | None = None, like: torch.Tensor | None = None,
-                 dtypes: tuple = FLOATS, why: str = ""):
+def check_tensor(
+    name: str,
+    tensor,
+    *,
+    shape: tuple | None = None,
+    like: torch.Tensor | None = None,
+    dtypes: tuple = FLOATS,
+    why: str = "",
+):
     """Raise ValueError unless `tensor` is a tensor of one of `dtypes`, of `shape`, on the device of `like`.
 
     name: the argument's name, for the message. like: a tensor whose device must match. why: ends the shape's message.
@@ -27,8 +34,10 @@ def check_tensor(name: str, tensor, *, shape: tuple | None = None, like: torch.T
     if like is not None and tensor.device != like.device:
         raise ValueError(f"{name}: got device {tensor.device}, expected {like.device}, where the first argument is")
     if like is None and tensor.device.type != "cuda" and backend.mode() == "compiled":
-        raise ValueError(f"{name}: got device {tensor.device}, expected a CUDA tensor (this machine compiles its kernels; "
-                         f"`with backend.interpret():` runs them on the CPU)")
+        raise ValueError(
+            f"{name}: got device {tensor.device}, expected a CUDA tensor (this machine compiles its kernels; "
+            f"`with backend.interpret():` runs them on the CPU)"
+        )
 
 
 def check_width(name: str, tensor: torch.Tensor, limit: int):

@@ -36,7 +36,7 @@ def copy(x: torch.Tensor) -> torch.Tensor:
         raise ValueError(f"x: got strides {x.stride()} for shape {tuple(x.shape)}, expected a contiguous tensor")
     y = torch.empty_like(x)
     if x.numel():
-        copy_kernel[(triton.cdiv(x.numel(), BLOCK), )](x, y, x.numel(), BLOCK, num_warps=4)
+        copy_kernel[(triton.cdiv(x.numel(), BLOCK),)](x, y, x.numel(), BLOCK, num_warps=4)
     return y
 
 

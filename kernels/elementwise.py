@@ -53,7 +53,7 @@ def swiglu_reference(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 def bias_gelu_reference(x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """The tanh form of gelu(x + bias), one op at a time: ten of them."""
     z = x + bias
-    u = (2 / torch.pi)**0.5 * (z + CUBIC.value * (z * z * z))
+    u = (2 / torch.pi) ** 0.5 * (z + CUBIC.value * (z * z * z))
     return 0.5 * z * (1 + torch.tanh(u))
 
 
@@ -72,8 +72,18 @@ def tile(rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def pointwise_chain_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, FIRST: tl.constexpr, STEPS: tl.constexpr,
-                           ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def pointwise_chain_kernel(
+    x_ptr,
+    y_ptr,
+    x_row_stride,
+    x_col_stride,
+    rows,
+    cols,
+    FIRST: tl.constexpr,
+    STEPS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     row, col, mask = tile(rows, cols, ROWS, BLOCK)
     y = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask).to(tl.float32)
     for step in tl.static_range(FIRST, FIRST + STEPS):
@@ -85,8 +95,19 @@ def pointwise_chain_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols,
 
 
 @triton.jit
-def add_kernel(x_ptr, y_ptr, sum_ptr, x_row_stride, x_col_stride, y_row_stride, y_col_stride, rows, cols,
-               ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def add_kernel(
+    x_ptr,
+    y_ptr,
+    sum_ptr,
+    x_row_stride,
+    x_col_stride,
+    y_row_stride,
+    y_col_stride,
+    rows,
+    cols,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     row, col, mask = tile(rows, cols, ROWS, BLOCK)
     x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask).to(tl.float32)
     y = tl.load(y_ptr + row * y_row_stride + col * y_col_stride, mask=mask).to(tl.float32)
@@ -94,8 +115,19 @@ def add_kernel(x_ptr, y_ptr, sum_ptr, x_row_stride, x_col_stride, y_row_stride, 
 
 
 @triton.jit
-def swiglu_kernel(gate_ptr, up_ptr, y_ptr, gate_row_stride, gate_col_stride, up_row_stride, up_col_stride, rows, cols,
-                  ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def swiglu_kernel(
+    gate_ptr,
+    up_ptr,
+    y_ptr,
+    gate_row_stride,
+    gate_col_stride,
+    up_row_stride,
+    up_col_stride,
+    rows,
+    cols,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     row, col, mask = tile(rows, cols, ROWS, BLOCK)
     gate = tl.load(gate_ptr + row * gate_row_stride + col * gate_col_stride, mask=mask).to(tl.float32)
     up = tl.load(up_ptr + row * up_row_stride + col * up_col_stride, mask=mask).to(tl.float32)
@@ -104,8 +136,21 @@ def swiglu_kernel(gate_ptr, up_ptr, y_ptr, gate_row_stride, gate_col_stride, up_
 
 
 @triton.jit
-def swiglu_backward_kernel(dy_ptr, gate_ptr, up_ptr, dgate_ptr, dup_ptr, gate_row_stride, gate_col_stride, up_row_stride,
-                           up_col_stride, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def swiglu_backward_kernel(
+    dy_ptr,
+    gate_ptr,
+    up_ptr,
+    dgate_ptr,
+    dup_ptr,
+    gate_row_stride,
+    gate_col_stride,
+    up_row_stride,
+    up_col_stride,
+    rows,
+    cols,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     row, col, mask = tile(rows, cols, ROWS, BLOCK)
     gate = tl.load(gate_ptr + row * gate_row_stride + col * gate_col_stride, mask=mask).to(tl.float32)
     up = tl.load(up_ptr + row * up_row_stride + col * up_col_stride, mask=mask).to(tl.float32)
@@ -124,8 +169,9 @@ def gelu(z):
 
 
 @triton.jit
-def bias_gelu_kernel(x_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, ROWS: tl.constexpr,
-                     BLOCK: tl.constexpr):
+def bias_gelu_kernel(
+    x_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     row, col, mask = tile(rows, cols, ROWS, BLOCK)
     x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask).to(tl.float32)
     bias = tl.load(bias_ptr + col, mask=col < cols).to(tl.float32)
@@ -133,8 +179,19 @@ def bias_gelu_kernel(x_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, rows, c
 
 
 @triton.jit
-def bias_gelu_backward_kernel(dy_ptr, x_ptr, bias_ptr, dx_ptr, partial_ptr, x_row_stride, x_col_stride, rows, cols,
-                              ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def bias_gelu_backward_kernel(
+    dy_ptr,
+    x_ptr,
+    bias_ptr,
+    dx_ptr,
+    partial_ptr,
+    x_row_stride,
+    x_col_stride,
+    rows,
+    cols,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     group = tl.program_id(1)
     col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     bias = tl.load(bias_ptr + col, mask=col < cols).to(tl.float32)
@@ -171,8 +228,20 @@ def dropout_mask_kernel(mask_ptr, rows, cols, p, seed, ROUNDS: tl.constexpr, ROW
 
 
 @triton.jit
-def bias_gelu_dropout_kernel(x_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, p, seed,
-                             ROUNDS: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def bias_gelu_dropout_kernel(
+    x_ptr,
+    bias_ptr,
+    y_ptr,
+    x_row_stride,
+    x_col_stride,
+    rows,
+    cols,
+    p,
+    seed,
+    ROUNDS: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     row, col, mask = tile(rows, cols, ROWS, BLOCK)
     x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask).to(tl.float32)
     bias = tl.load(bias_ptr + col, mask=col < cols).to(tl.float32)
@@ -223,14 +292,16 @@ def _launch(kernel, inputs: list[torch.Tensor], outputs: list[torch.Tensor], *st
 
 
 def _check_same(name: str, tensor, x_name: str, x: torch.Tensor):
-    check_tensor(name, tensor, shape=x.shape, like=x, dtypes=(x.dtype, ), why=f", the shape of {x_name}")
+    check_tensor(name, tensor, shape=x.shape, like=x, dtypes=(x.dtype,), why=f", the shape of {x_name}")
 
 
 def _check_no_grad(function: str, **tensors: torch.Tensor):
     for name, tensor in tensors.items():
         if wants_grad(tensor):
-            raise ValueError(f"{name}: got a tensor that requires a gradient, which {function} does not give, "
-                             f"expected one that does not")
+            raise ValueError(
+                f"{name}: got a tensor that requires a gradient, which {function} does not give, "
+                f"expected one that does not"
+            )
 
 
 def pointwise_chain(x: torch.Tensor, steps: int, fused: bool = True) -> torch.Tensor:
@@ -247,7 +318,7 @@ def pointwise_chain(x: torch.Tensor, steps: int, fused: bool = True) -> torch.Te
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     if not x.numel():
         return y
-    (x, ), (out, ) = _flat(x), _flat(y)
+    (x,), (out,) = _flat(x), _flat(y)
     if fused:
         _launch(pointwise_chain_kernel, [x], [out], x, FIRST=0, STEPS=steps)
     else:
@@ -266,7 +337,6 @@ def _add_forward(x, y):
 
 
 class _Add(torch.autograd.Function):
-
     @staticmethod
     def forward(ctx, x, y):
         return _add_forward(x, y)
@@ -305,7 +375,6 @@ def swiglu_backward(dy: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> t
 
 
 class _SwiGLU(torch.autograd.Function):
-
     @staticmethod
     def forward(ctx, gate, up):
         ctx.save_for_backward(gate, up)
@@ -332,8 +401,9 @@ def swiglu(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
 def _check_bias(x, bias):
     check_tensor("x", x)
     check_width("x", x, MAX_COLS)
-    check_tensor("bias", bias, shape=x.shape[-1:], like=x, dtypes=(x.dtype, torch.float32),
-                 why=", the last dimension of x")
+    check_tensor(
+        "bias", bias, shape=x.shape[-1:], like=x, dtypes=(x.dtype, torch.float32), why=", the last dimension of x"
+    )
 
 
 def _bias_gelu_forward(x, bias):
@@ -359,7 +429,6 @@ def bias_gelu_backward(dy: torch.Tensor, x: torch.Tensor, bias: torch.Tensor) ->
 
 
 class _BiasGELU(torch.autograd.Function):
-
     @staticmethod
     def forward(ctx, x, bias):
         ctx.save_for_backward(x, bias)
@@ -444,8 +513,10 @@ def add_traffic(size: int, dtype: torch.dtype) -> Traffic:
 def swiglu_ops(size: int, dtype: torch.dtype) -> dict[str, Traffic]:
     """What each op of `swiglu_reference`, run eagerly in `dtype`, reads and writes, in order: two kernels."""
     full = size * dtype.itemsize
-    return {"silu": Traffic({"gate": full}, {"silu": full}, 4 * size, launches=1),
-            "* up": Traffic({"silu": full, "up": full}, {"y": full}, size, launches=1)}
+    return {
+        "silu": Traffic({"gate": full}, {"silu": full}, 4 * size, launches=1),
+        "* up": Traffic({"silu": full, "up": full}, {"y": full}, size, launches=1),
+    }
 
 
 def swiglu_traffic(size: int, dtype: torch.dtype, path: str = "fused") -> Traffic:
@@ -469,7 +540,7 @@ def bias_gelu_ops(rows: int, cols: int, dtype: torch.dtype) -> dict[str, Traffic
     full = size * dtype.itemsize
 
     def op(read, written):
-        return Traffic({name: full for name in read}, {written: full}, size, launches=1)
+        return Traffic(dict.fromkeys(read, full), {written: full}, size, launches=1)
 
     shifted = Traffic({"x": full, "bias": cols * dtype.itemsize}, {"z": full}, size, launches=1)
     return {
@@ -486,8 +557,14 @@ def bias_gelu_ops(rows: int, cols: int, dtype: torch.dtype) -> dict[str, Traffic
     }
 
 
-def bias_gelu_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "fused", cached: bool = True,
-                      bias_dtype: torch.dtype | None = None) -> Traffic:
+def bias_gelu_traffic(
+    rows: int,
+    cols: int,
+    dtype: torch.dtype,
+    path: str = "fused",
+    cached: bool = True,
+    bias_dtype: torch.dtype | None = None,
+) -> Traffic:
     """What bias + GELU forward moves. path: 'fused', or 'naive' (ten eager ops).
 
     cached: the bias, which all rows share, is counted once, as caches serve the rest; False counts what the programs ask
@@ -507,8 +584,12 @@ def bias_gelu_backward_traffic(rows: int, cols: int, dtype: torch.dtype, cached:
     full, bias = rows * cols * dtype.itemsize, cols * dtype.itemsize
     groups = _backward_plan(rows, cols)[0][1]
     partial = groups * cols * 4
-    return Traffic({"dy": full, "x": full, "bias": bias * (1 if cached else groups), "partial": partial},
-                   {"dx": full, "partial": partial, "total": bias}, 19 * rows * cols, launches=2)
+    return Traffic(
+        {"dy": full, "x": full, "bias": bias * (1 if cached else groups), "partial": partial},
+        {"dx": full, "partial": partial, "total": bias},
+        19 * rows * cols,
+        launches=2,
+    )
 
 
 def bias_gelu_dropout_ops(rows: int, cols: int, dtype: torch.dtype) -> dict[str, Traffic]:
@@ -517,12 +598,16 @@ def bias_gelu_dropout_ops(rows: int, cols: int, dtype: torch.dtype) -> dict[str,
     ops = bias_gelu_ops(rows, cols, dtype)
     last = ops.pop("half * gate")
     full = size * dtype.itemsize
-    return {**ops, "half * gate": Traffic(last.read, {"gelu": full}, size, launches=1),
-            "dropout": Traffic({"gelu": full}, {"y": full, "mask": size}, 2 * size, launches=1)}
+    return {
+        **ops,
+        "half * gate": Traffic(last.read, {"gelu": full}, size, launches=1),
+        "dropout": Traffic({"gelu": full}, {"y": full, "mask": size}, 2 * size, launches=1),
+    }
 
 
-def bias_gelu_dropout_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "fused",
-                              cached: bool = True) -> Traffic:
+def bias_gelu_dropout_traffic(
+    rows: int, cols: int, dtype: torch.dtype, path: str = "fused", cached: bool = True
+) -> Traffic:
     """What bias + GELU + dropout moves: fused, as much as without dropout. path, cached: as for `bias_gelu_traffic`.
 
     Philox's integer operations, about as many instructions as all the rest, are not FLOPs and not counted.

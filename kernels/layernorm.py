@@ -16,9 +16,19 @@ from torch.autograd.function import once_differentiable
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_eps, check_tensor, check_width, wants_grad
-from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, as_rows, backward_plan, forward_counts, forward_plan,
-                          resident_config, streaming_config, sum_partials, wide_plan)
-
+from kernels.rows import (
+    MAX_COLS,
+    MAX_COLS_BACKWARD,
+    RESIDENT_BLOCK_BACKWARD,
+    as_rows,
+    backward_plan,
+    forward_counts,
+    forward_plan,
+    resident_config,
+    streaming_config,
+    sum_partials,
+    wide_plan,
+)
 
 RESIDENT_BYTES = 1 << 15  # widest row that is kept in registers
 WIDE_CONFIG = {"BLOCK": 8192, "num_warps": 16}  # of the streaming kernel
@@ -31,8 +41,9 @@ def layernorm_reference(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tenso
 
 
 @triton.jit
-def layernorm_resident_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps,
-                              BLOCK: tl.constexpr):
+def layernorm_resident_kernel(
+    x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
@@ -46,8 +57,19 @@ def layernorm_resident_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, 
 
 
 @triton.jit
-def layernorm_narrow_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, eps,
-                            ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def layernorm_narrow_kernel(
+    x_ptr,
+    weight_ptr,
+    bias_ptr,
+    y_ptr,
+    x_row_stride,
+    x_col_stride,
+    rows,
+    cols,
+    eps,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
     col = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK], BLOCK >= cols
     mask = (row < rows) & (col < cols)
@@ -81,8 +103,9 @@ def row_mean_and_scale(x_ptr, x_col_stride, cols, eps, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def layernorm_streaming_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps,
-                               BLOCK: tl.constexpr):
+def layernorm_streaming_kernel(
+    x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_row_stride
     y_ptr += row * cols
@@ -99,8 +122,21 @@ def layernorm_streaming_kernel(x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride,
 
 
 @triton.jit
-def layernorm_backward_kernel(x_ptr, weight_ptr, dy_ptr, dx_ptr, dweight_partial_ptr, dbias_partial_ptr, rows,
-                              x_row_stride, x_col_stride, cols, eps, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+def layernorm_backward_kernel(
+    x_ptr,
+    weight_ptr,
+    dy_ptr,
+    dx_ptr,
+    dweight_partial_ptr,
+    dbias_partial_ptr,
+    rows,
+    x_row_stride,
+    x_col_stride,
+    cols,
+    eps,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     program = tl.program_id(0)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
@@ -127,8 +163,9 @@ def layernorm_backward_kernel(x_ptr, weight_ptr, dy_ptr, dx_ptr, dweight_partial
 
 
 @triton.jit
-def layernorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, stats_ptr, rows, x_row_stride, x_col_stride, cols, eps,
-                               BLOCK: tl.constexpr):
+def layernorm_row_stats_kernel(
+    x_ptr, weight_ptr, dy_ptr, stats_ptr, rows, x_row_stride, x_col_stride, cols, eps, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_row_stride
     dy_ptr += row * cols
@@ -150,8 +187,20 @@ def layernorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, stats_ptr, rows, x_row
 
 
 @triton.jit
-def layernorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, stats_ptr, dx_ptr, dweight_partial_ptr, dbias_partial_ptr,
-                                   rows, x_row_stride, x_col_stride, cols, BLOCK: tl.constexpr):
+def layernorm_wide_backward_kernel(
+    x_ptr,
+    weight_ptr,
+    dy_ptr,
+    stats_ptr,
+    dx_ptr,
+    dweight_partial_ptr,
+    dbias_partial_ptr,
+    rows,
+    x_row_stride,
+    x_col_stride,
+    cols,
+    BLOCK: tl.constexpr,
+):
     group = tl.program_id(1)
     col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     mask = col < cols
@@ -192,16 +241,17 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: flo
     rows, cols = x.shape
     path, config = _plan(cols, x.dtype)
     if path == "narrow":
-        grid = (triton.cdiv(rows, config["ROWS"]), )
+        grid = (triton.cdiv(rows, config["ROWS"]),)
         layernorm_narrow_kernel[grid](x, weight, bias, y, *x.stride(), rows, cols, eps, **config)
     else:
         kernel = layernorm_resident_kernel if path == "resident" else layernorm_streaming_kernel
-        kernel[(rows, )](x, weight, bias, y, *x.stride(), cols, eps, **config)
+        kernel[(rows,)](x, weight, bias, y, *x.stride(), cols, eps, **config)
     return y
 
 
-def layernorm_backward(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor,
-                       eps: float = 1e-5) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def layernorm_backward(
+    dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float = 1e-5
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(dx, dweight, dbias) for y = layernorm(x): what autograd calls, with arguments it has already checked."""
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
     dweight, dbias = torch.zeros_like(weight), torch.zeros_like(bias)
@@ -212,11 +262,12 @@ def layernorm_backward(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, 
     if triton.next_power_of_2(cols) <= RESIDENT_BLOCK_BACKWARD:
         programs, config = backward_plan(rows, cols, x.dtype, tensors=2)
         partials = torch.empty((2, programs, cols), dtype=torch.float32, device=x.device)
-        layernorm_backward_kernel[(programs, )](x, weight, dy, dx, *partials, rows, *x.stride(), cols, eps, **config)
+        layernorm_backward_kernel[(programs,)](x, weight, dy, dx, *partials, rows, *x.stride(), cols, eps, **config)
     else:
         stats = torch.empty((4, rows), dtype=torch.float32, device=x.device)
-        layernorm_row_stats_kernel[(rows, )](x, weight, dy, stats, rows, *x.stride(), cols, eps,
-                                             **streaming_config(cols, x.dtype))
+        layernorm_row_stats_kernel[(rows,)](
+            x, weight, dy, stats, rows, *x.stride(), cols, eps, **streaming_config(cols, x.dtype)
+        )
         grid, config = wide_plan(rows, cols)
         partials = torch.empty((2, grid[1], cols), dtype=torch.float32, device=x.device)
         layernorm_wide_backward_kernel[grid](x, weight, dy, stats, dx, *partials, rows, *x.stride(), cols, **config)
@@ -226,7 +277,6 @@ def layernorm_backward(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, 
 
 
 class _LayerNorm(torch.autograd.Function):
-
     @staticmethod
     def forward(ctx, x, weight, bias, eps):
         ctx.save_for_backward(x, weight, bias)
@@ -250,8 +300,14 @@ def layernorm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: fl
     check_tensor("x", x)
     check_width("x", x, MAX_COLS_BACKWARD if backward else MAX_COLS)
     for name, parameter in (("weight", weight), ("bias", bias)):
-        check_tensor(name, parameter, shape=x.shape[-1:], like=x, dtypes=(x.dtype, torch.float32),
-                     why=", the last dimension of x")
+        check_tensor(
+            name,
+            parameter,
+            shape=x.shape[-1:],
+            like=x,
+            dtypes=(x.dtype, torch.float32),
+            why=", the last dimension of x",
+        )
     check_eps(eps)
     weight, bias = weight.contiguous(), bias.contiguous()
     return _LayerNorm.apply(x, weight, bias, eps) if backward else _forward(x, weight, bias, eps)
@@ -265,8 +321,12 @@ def layernorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "res
     """
     passes, programs = forward_counts(rows, cols, path)
     full, parameter = rows * cols * dtype.itemsize, cols * dtype.itemsize * (1 if cached else programs)
-    return Traffic({"x": full * passes, "weight": parameter, "bias": parameter}, {"y": full},
-                   flops=7 * rows * cols + 5 * rows, launches=1)
+    return Traffic(
+        {"x": full * passes, "weight": parameter, "bias": parameter},
+        {"y": full},
+        flops=7 * rows * cols + 5 * rows,
+        launches=1,
+    )
 
 
 def layernorm_backward_traffic(rows: int, cols: int, dtype: torch.dtype, cached: bool = True) -> Traffic:
@@ -278,9 +338,17 @@ def layernorm_backward_traffic(rows: int, cols: int, dtype: torch.dtype, cached:
         stats, launches = {}, 3
     else:
         (blocks, programs), _ = wide_plan(rows, cols)
-        read = {"x": 3 * full, "dy": 2 * full, "weight": parameter * (1 if cached else rows + programs),
-                "stats": 4 * rows * 4 * (1 if cached else blocks)}
+        read = {
+            "x": 3 * full,
+            "dy": 2 * full,
+            "weight": parameter * (1 if cached else rows + programs),
+            "stats": 4 * rows * 4 * (1 if cached else blocks),
+        }
         stats, launches = {"stats": 4 * rows * 4}, 4
     partials = dict.fromkeys(("dweight_partial", "dbias_partial"), programs * cols * 4)
-    return Traffic({**read, **partials}, {"dx": full, **stats, **partials, "dweight": parameter, "dbias": parameter},
-                   flops, launches)
+    return Traffic(
+        {**read, **partials},
+        {"dx": full, **stats, **partials, "dweight": parameter, "dbias": parameter},
+        flops,
+        launches,
+    )

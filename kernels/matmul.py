@@ -25,8 +25,9 @@ def matmul_reference(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
-def matmul_dot_kernel(a_ptr, b_ptr, c_ptr, M, N, K, a_row_stride, a_col_stride, b_row_stride, b_col_stride,
-                      BLOCK_K: tl.constexpr):
+def matmul_dot_kernel(
+    a_ptr, b_ptr, c_ptr, M, N, K, a_row_stride, a_col_stride, b_row_stride, b_col_stride, BLOCK_K: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     col = tl.program_id(1).to(tl.int64)
     products = tl.zeros([BLOCK_K], dtype=tl.float32)
@@ -39,8 +40,24 @@ def matmul_dot_kernel(a_ptr, b_ptr, c_ptr, M, N, K, a_row_stride, a_col_stride, 
 
 
 @triton.jit
-def multiply_tile(a_ptr, b_ptr, c_ptr, M, N, K, a_row_stride, a_col_stride, b_row_stride, b_col_stride, tile_m, tile_n,
-                  PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+def multiply_tile(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    a_row_stride,
+    a_col_stride,
+    b_row_stride,
+    b_col_stride,
+    tile_m,
+    tile_n,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     """One tile of c: BLOCK_K columns of a times BLOCK_K rows of b, added up over K."""
     row = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
     col = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
@@ -58,11 +75,40 @@ def multiply_tile(a_ptr, b_ptr, c_ptr, M, N, K, a_row_stride, a_col_stride, b_ro
 
 
 @triton.jit
-def matmul_tiled_kernel(a_ptr, b_ptr, c_ptr, M, N, K, a_row_stride, a_col_stride, b_row_stride, b_col_stride,
-                        PRECISION: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
-    multiply_tile(a_ptr, b_ptr, c_ptr, M, N, K, a_row_stride, a_col_stride, b_row_stride, b_col_stride,
-                  tl.program_id(0) // tl.cdiv(N, BLOCK_N), tl.program_id(0) % tl.cdiv(N, BLOCK_N), PRECISION, BLOCK_M,
-                  BLOCK_N, BLOCK_K)
+def matmul_tiled_kernel(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    a_row_stride,
+    a_col_stride,
+    b_row_stride,
+    b_col_stride,
+    PRECISION: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
+    multiply_tile(
+        a_ptr,
+        b_ptr,
+        c_ptr,
+        M,
+        N,
+        K,
+        a_row_stride,
+        a_col_stride,
+        b_row_stride,
+        b_col_stride,
+        tl.program_id(0) // tl.cdiv(N, BLOCK_N),
+        tl.program_id(0) % tl.cdiv(N, BLOCK_N),
+        PRECISION,
+        BLOCK_M,
+        BLOCK_N,
+        BLOCK_K,
+    )
 
 
 @triton.jit
@@ -79,19 +125,54 @@ def grouped_tile(program, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GR
 #: Tiles that the grouped kernel is tuned over. The first is what the interpreter and the compiler's tests use.
 GROUPED_CONFIGS = [
     triton.Config({"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k}, num_warps=warps, num_stages=stages)
-    for m, n, k, warps, stages in ((64, 64, 32, 4, 3), (64, 128, 64, 4, 3), (128, 128, 32, 4, 3), (128, 128, 64, 8, 3),
-                                   (128, 256, 64, 8, 3))
+    for m, n, k, warps, stages in (
+        (64, 64, 32, 4, 3),
+        (64, 128, 64, 4, 3),
+        (128, 128, 32, 4, 3),
+        (128, 128, 64, 8, 3),
+        (128, 256, 64, 8, 3),
+    )
 ]
 
 
 @triton.autotune(GROUPED_CONFIGS, key=["M", "N", "K", "PRECISION"])
 @triton.jit
-def matmul_grouped_kernel(a_ptr, b_ptr, c_ptr, M, N, K, a_row_stride, a_col_stride, b_row_stride, b_col_stride,
-                          PRECISION: tl.constexpr, GROUP_M: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,
-                          BLOCK_K: tl.constexpr):
+def matmul_grouped_kernel(
+    a_ptr,
+    b_ptr,
+    c_ptr,
+    M,
+    N,
+    K,
+    a_row_stride,
+    a_col_stride,
+    b_row_stride,
+    b_col_stride,
+    PRECISION: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
-    multiply_tile(a_ptr, b_ptr, c_ptr, M, N, K, a_row_stride, a_col_stride, b_row_stride, b_col_stride, tile_m, tile_n,
-                  PRECISION, BLOCK_M, BLOCK_N, BLOCK_K)
+    multiply_tile(
+        a_ptr,
+        b_ptr,
+        c_ptr,
+        M,
+        N,
+        K,
+        a_row_stride,
+        a_col_stride,
+        b_row_stride,
+        b_col_stride,
+        tile_m,
+        tile_n,
+        PRECISION,
+        BLOCK_M,
+        BLOCK_N,
+        BLOCK_K,
+    )
 
 
 def _shape_descriptors(arguments: dict):
@@ -105,19 +186,42 @@ def _shape_descriptors(arguments: dict):
 
 #: What the persistent kernel is tuned over; warp specialisation is tried where Triton has it.
 PERSISTENT_CONFIGS = [
-    triton.Config({"BLOCK_M": 128, "BLOCK_N": n, "BLOCK_K": 64, "GROUP_M": group, "SPECIALIZE": specialize}, num_warps=8,
-                  num_stages=stages, pre_hook=_shape_descriptors)
-    for n, group, stages, specialize in ((256, 8, 3, False), (256, 16, 3, False), (256, 16, 3, True), (128, 8, 4, False))
+    triton.Config(
+        {"BLOCK_M": 128, "BLOCK_N": n, "BLOCK_K": 64, "GROUP_M": group, "SPECIALIZE": specialize},
+        num_warps=8,
+        num_stages=stages,
+        pre_hook=_shape_descriptors,
+    )
+    for n, group, stages, specialize in (
+        (256, 8, 3, False),
+        (256, 16, 3, False),
+        (256, 16, 3, True),
+        (128, 8, 4, False),
+    )
 ]
 
 
 @triton.autotune(PERSISTENT_CONFIGS, key=["M", "N", "K", "B_TRANSPOSED"])
 @triton.jit
-def matmul_persistent_kernel(a, b, c, M, N, K, B_TRANSPOSED: tl.constexpr, C_DESCRIBED: tl.constexpr,
-                             SPECIALIZE: tl.constexpr, GROUP_M: tl.constexpr, BLOCK_M: tl.constexpr,
-                             BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+def matmul_persistent_kernel(
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    B_TRANSPOSED: tl.constexpr,
+    C_DESCRIBED: tl.constexpr,
+    SPECIALIZE: tl.constexpr,
+    GROUP_M: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+):
     tiles = tl.cdiv(M, BLOCK_M) * tl.cdiv(N, BLOCK_N)
-    FLATTEN: tl.constexpr = not SPECIALIZE  # one loop over tiles and K: the next tile's loads start under this one's store
+    FLATTEN: tl.constexpr = (
+        not SPECIALIZE
+    )  # one loop over tiles and K: the next tile's loads start under this one's store
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=SPECIALIZE):
         tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         row, col = tile_m * BLOCK_M, tile_n * BLOCK_N
@@ -141,7 +245,7 @@ def matmul_persistent_kernel(a, b, c, M, N, K, B_TRANSPOSED: tl.constexpr, C_DES
 
 def describable(matrix: torch.Tensor) -> bool:
     """Whether a tensor descriptor can address a matrix: unit last stride, base and rows on 16 bytes."""
-    return (matrix.stride(1) == 1 and matrix.stride(0) * matrix.element_size() % 16 == 0 and matrix.data_ptr() % 16 == 0)
+    return matrix.stride(1) == 1 and matrix.stride(0) * matrix.element_size() % 16 == 0 and matrix.data_ptr() % 16 == 0
 
 
 def _described(matrix: torch.Tensor) -> torch.Tensor:
@@ -167,12 +271,13 @@ def _persistent(a, b, c):
     tile = [1, 1]  # replaced by _shape_descriptors
     operands = [TensorDescriptor(m, list(m.shape), list(m.stride()), tile) for m in (a, b)]
     output = TensorDescriptor(c, list(c.shape), list(c.stride()), tile) if described else c
-    matmul_persistent_kernel[lambda meta: (min(multiprocessors(), triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(
-        N, meta["BLOCK_N"])), )](*operands, output, M, N, K, B_TRANSPOSED=transposed, C_DESCRIBED=described)
+    matmul_persistent_kernel[
+        lambda meta: (min(multiprocessors(), triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"])),)
+    ](*operands, output, M, N, K, B_TRANSPOSED=transposed, C_DESCRIBED=described)
 
 
 def _tiles(M, N):
-    return lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]), )
+    return lambda meta: (triton.cdiv(M, meta["BLOCK_M"]) * triton.cdiv(N, meta["BLOCK_N"]),)
 
 
 PATHS = ("dot", "tiled", "grouped", "persistent")
@@ -193,7 +298,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, precision: str = "ieee", path: s
     are first copied to rows on 16 bytes). Returns a contiguous [M, N] of their dtype. Raises ValueError naming the argument.
     """
     check_tensor("a", a)
-    check_tensor("b", b, like=a, dtypes=(a.dtype, ))
+    check_tensor("b", b, like=a, dtypes=(a.dtype,))
     if a.dim() != 2:
         raise ValueError(f"a: got {a.dim()} dimensions, expected 2")
     if b.dim() != 2 or b.shape[0] != a.shape[1]:
@@ -202,8 +307,10 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, precision: str = "ieee", path: s
         raise ValueError(f"precision: got {precision!r}, expected 'ieee' or 'tf32'")
     path = _choose(a) if path is None else path
     if path not in PATHS or path == "persistent" and a.dtype.itemsize != 2:
-        raise ValueError(f"path: got {path!r} for {a.dtype}, expected None or one of {', '.join(PATHS)}, the last of them "
-                         f"for 16-bit operands only")
+        raise ValueError(
+            f"path: got {path!r} for {a.dtype}, expected None or one of {', '.join(PATHS)}, the last of them "
+            f"for 16-bit operands only"
+        )
     (M, K), N = a.shape, b.shape[1]
     c = torch.empty((M, N), dtype=a.dtype, device=a.device)
     if not c.numel():
@@ -229,5 +336,9 @@ def matmul_traffic(M: int, N: int, K: int, dtype: torch.dtype, tile: tuple[int, 
     A column of tiles of b is asked for by each row of tiles of c, and the other way round; ragged edges count what is inside.
     """
     down, across = (triton.cdiv(M, tile[0]), triton.cdiv(N, tile[1])) if tile else (1, 1)
-    return Traffic({"a": M * K * across * dtype.itemsize, "b": K * N * down * dtype.itemsize},
-                   {"c": M * N * dtype.itemsize}, flops=2 * M * N * K, launches=1)
+    return Traffic(
+        {"a": M * K * across * dtype.itemsize, "b": K * N * down * dtype.itemsize},
+        {"c": M * N * dtype.itemsize},
+        flops=2 * M * N * K,
+        launches=1,
+    )

@@ -33,7 +33,9 @@ def row_sum_resident_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, cols, BLOC
 
 
 @triton.jit
-def row_sum_narrow_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def row_sum_narrow_kernel(
+    x_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)  # [ROWS]
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = (row < rows)[:, None] & (col < cols)[None, :]  # [ROWS, BLOCK]
@@ -68,16 +70,15 @@ def _forward(x: torch.Tensor, path: str | None = None) -> torch.Tensor:
     rows, cols = x.shape
     path, config = _plan(cols, x.dtype, path)
     if path == "narrow":
-        grid = (triton.cdiv(rows, config["ROWS"]), )
+        grid = (triton.cdiv(rows, config["ROWS"]),)
         row_sum_narrow_kernel[grid](x, y, *x.stride(), rows, cols, **config)
     else:
         kernel = row_sum_resident_kernel if path == "resident" else row_sum_streaming_kernel
-        kernel[(rows, )](x, y, *x.stride(), cols, **config)
+        kernel[(rows,)](x, y, *x.stride(), cols, **config)
     return y
 
 
 class _RowSum(torch.autograd.Function):
-
     @staticmethod
     def forward(ctx, x, path):
         ctx.shape, ctx.dtype = x.shape, x.dtype

@@ -15,9 +15,19 @@ from torch.autograd.function import once_differentiable
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_eps, check_tensor, check_width, wants_grad
-from kernels.rows import (MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, as_rows, backward_plan, forward_counts,
-                          forward_plan, pipelined_plan, streaming_config, sum_partials, wide_plan)
-
+from kernels.rows import (
+    MAX_COLS,
+    MAX_COLS_BACKWARD,
+    RESIDENT_BLOCK_BACKWARD,
+    as_rows,
+    backward_plan,
+    forward_counts,
+    forward_plan,
+    pipelined_plan,
+    streaming_config,
+    sum_partials,
+    wide_plan,
+)
 
 RESIDENT_BYTES = 1 << 13  # widest row that rmsnorm keeps in registers: beyond, reading it again from L1 is faster
 WEIGHT_IN_L1_BYTES = 1 << 14  # widest row beside which the streaming kernel keeps the weight in L1
@@ -48,8 +58,9 @@ def rmsnorm_resident_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride
 
 
 @triton.jit
-def rmsnorm_narrow_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, eps, ROWS: tl.constexpr,
-                          BLOCK: tl.constexpr):
+def rmsnorm_narrow_kernel(
+    x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
     col = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK], BLOCK >= cols
     mask = (row < rows) & (col < cols)
@@ -60,12 +71,15 @@ def rmsnorm_narrow_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, 
 
 
 @triton.jit
-def rmsnorm_pipelined_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, eps, STAGES: tl.constexpr,
-                             BLOCK: tl.constexpr):
+def rmsnorm_pipelined_kernel(
+    x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, eps, STAGES: tl.constexpr, BLOCK: tl.constexpr
+):
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
     weight = tl.load(weight_ptr + col, mask=mask, other=0.0)
-    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):  # the next rows are on their way
+    for row in tl.range(
+        tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES
+    ):  # the next rows are on their way
         row = row.to(tl.int64)
         x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=mask, other=0.0).to(tl.float32)
         scale = tl.rsqrt(tl.sum(x * x) / cols + eps)
@@ -93,8 +107,9 @@ def rmsnorm_two_pass_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride
 
 
 @triton.jit
-def rmsnorm_streaming_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps, WEIGHT_IN_L1: tl.constexpr,
-                             BLOCK: tl.constexpr):
+def rmsnorm_streaming_kernel(
+    x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps, WEIGHT_IN_L1: tl.constexpr, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_row_stride
     y_ptr += row * cols
@@ -119,8 +134,20 @@ def rmsnorm_streaming_kernel(x_ptr, weight_ptr, y_ptr, x_row_stride, x_col_strid
 
 
 @triton.jit
-def add_rmsnorm_resident_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_residual_ptr, x_row_stride, x_col_stride,
-                                residual_row_stride, residual_col_stride, cols, eps, BLOCK: tl.constexpr):
+def add_rmsnorm_resident_kernel(
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    y_ptr,
+    new_residual_ptr,
+    x_row_stride,
+    x_col_stride,
+    residual_row_stride,
+    residual_col_stride,
+    cols,
+    eps,
+    BLOCK: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
@@ -136,9 +163,22 @@ def add_rmsnorm_resident_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_resi
 
 
 @triton.jit
-def add_rmsnorm_narrow_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_residual_ptr, x_row_stride, x_col_stride,
-                              residual_row_stride, residual_col_stride, rows, cols, eps, ROWS: tl.constexpr,
-                              BLOCK: tl.constexpr):
+def add_rmsnorm_narrow_kernel(
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    y_ptr,
+    new_residual_ptr,
+    x_row_stride,
+    x_col_stride,
+    residual_row_stride,
+    residual_col_stride,
+    rows,
+    cols,
+    eps,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
     col = tl.arange(0, BLOCK)[None, :]  # [1, BLOCK], BLOCK >= cols
     mask = (row < rows) & (col < cols)
@@ -154,8 +194,20 @@ def add_rmsnorm_narrow_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_residu
 
 
 @triton.jit
-def add_rmsnorm_streaming_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_residual_ptr, x_row_stride, x_col_stride,
-                                 residual_row_stride, residual_col_stride, cols, eps, BLOCK: tl.constexpr):
+def add_rmsnorm_streaming_kernel(
+    x_ptr,
+    residual_ptr,
+    weight_ptr,
+    y_ptr,
+    new_residual_ptr,
+    x_row_stride,
+    x_col_stride,
+    residual_row_stride,
+    residual_col_stride,
+    cols,
+    eps,
+    BLOCK: tl.constexpr,
+):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_row_stride
     residual_ptr += row * residual_row_stride
@@ -182,8 +234,22 @@ def add_rmsnorm_streaming_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, new_res
 
 
 @triton.jit
-def rmsnorm_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, dx_ptr, partial_ptr, rows, x_row_stride, x_col_stride,
-                            cols, eps, HAS_DSUM: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr):
+def rmsnorm_backward_kernel(
+    x_ptr,
+    weight_ptr,
+    dy_ptr,
+    dsum_ptr,
+    dx_ptr,
+    partial_ptr,
+    rows,
+    x_row_stride,
+    x_col_stride,
+    cols,
+    eps,
+    HAS_DSUM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    STAGES: tl.constexpr,
+):
     program = tl.program_id(0)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
@@ -205,8 +271,9 @@ def rmsnorm_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, dx_ptr, partial
 
 
 @triton.jit
-def rmsnorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, scale_ptr, coefficient_ptr, x_row_stride, x_col_stride, cols,
-                             eps, BLOCK: tl.constexpr):
+def rmsnorm_row_stats_kernel(
+    x_ptr, weight_ptr, dy_ptr, scale_ptr, coefficient_ptr, x_row_stride, x_col_stride, cols, eps, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_row_stride
     dy_ptr += row * cols
@@ -226,8 +293,22 @@ def rmsnorm_row_stats_kernel(x_ptr, weight_ptr, dy_ptr, scale_ptr, coefficient_p
 
 
 @triton.jit
-def rmsnorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, scale_ptr, coefficient_ptr, dx_ptr, partial_ptr,
-                                 rows, x_row_stride, x_col_stride, cols, HAS_DSUM: tl.constexpr, BLOCK: tl.constexpr):
+def rmsnorm_wide_backward_kernel(
+    x_ptr,
+    weight_ptr,
+    dy_ptr,
+    dsum_ptr,
+    scale_ptr,
+    coefficient_ptr,
+    dx_ptr,
+    partial_ptr,
+    rows,
+    x_row_stride,
+    x_col_stride,
+    cols,
+    HAS_DSUM: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     group = tl.program_id(1)
     col = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     mask = col < cols
@@ -247,8 +328,11 @@ def rmsnorm_wide_backward_kernel(x_ptr, weight_ptr, dy_ptr, dsum_ptr, scale_ptr,
     tl.store(partial_ptr + group.to(tl.int64) * cols + col, dweight, mask=mask)
 
 
-_ONE_ROW = {"resident": rmsnorm_resident_kernel, "two_pass": rmsnorm_two_pass_kernel,
-            "streaming": rmsnorm_streaming_kernel}
+_ONE_ROW = {
+    "resident": rmsnorm_resident_kernel,
+    "two_pass": rmsnorm_two_pass_kernel,
+    "streaming": rmsnorm_streaming_kernel,
+}
 PIPELINED = "pipelined"  # a path of this file's own, beside those of kernels/rows.py
 
 
@@ -260,16 +344,16 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, eps: float, path: str | None
     rows, cols = x.shape
     programs, fewest, most, config = pipelined_plan(cols, x.dtype)
     if path == PIPELINED or path is None and fewest <= rows <= most:
-        rmsnorm_pipelined_kernel[(min(rows, programs), )](x, weight, y, *x.stride(), rows, cols, eps, **config)
+        rmsnorm_pipelined_kernel[(min(rows, programs),)](x, weight, y, *x.stride(), rows, cols, eps, **config)
         return y
     path, config = forward_plan(cols, x.dtype, RESIDENT_BYTES, path)
     if path == "streaming":
         config = {**config, "WEIGHT_IN_L1": cols * x.dtype.itemsize <= WEIGHT_IN_L1_BYTES}
     if path == "narrow":
-        grid = (triton.cdiv(rows, config["ROWS"]), )
+        grid = (triton.cdiv(rows, config["ROWS"]),)
         rmsnorm_narrow_kernel[grid](x, weight, y, *x.stride(), rows, cols, eps, **config)
     else:
-        _ONE_ROW[path][(rows, )](x, weight, y, *x.stride(), cols, eps, **config)
+        _ONE_ROW[path][(rows,)](x, weight, y, *x.stride(), cols, eps, **config)
     return y
 
 
@@ -281,17 +365,19 @@ def _add_forward(x, residual, weight, eps):
     rows, cols = x.shape
     path, config = forward_plan(cols, x.dtype, RESIDENT_BYTES_ADD)
     if path == "narrow":
-        grid = (triton.cdiv(rows, config["ROWS"]), )
-        add_rmsnorm_narrow_kernel[grid](x, residual, weight, y, new_residual, *x.stride(), *residual.stride(), rows, cols,
-                                        eps, **config)
+        grid = (triton.cdiv(rows, config["ROWS"]),)
+        add_rmsnorm_narrow_kernel[grid](
+            x, residual, weight, y, new_residual, *x.stride(), *residual.stride(), rows, cols, eps, **config
+        )
     else:
         kernel = add_rmsnorm_resident_kernel if path == "resident" else add_rmsnorm_streaming_kernel
-        kernel[(rows, )](x, residual, weight, y, new_residual, *x.stride(), *residual.stride(), cols, eps, **config)
+        kernel[(rows,)](x, residual, weight, y, new_residual, *x.stride(), *residual.stride(), cols, eps, **config)
     return y, new_residual
 
 
-def rmsnorm_backward(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6,
-                     dsum: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def rmsnorm_backward(
+    dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, dsum: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(dx, dweight) for y = rmsnorm(x, weight, eps): what autograd calls, with arguments it has already checked.
 
     dy: gradient of y, shape and dtype of x. dsum: a second gradient of x, added to dx before it is rounded.
@@ -305,22 +391,36 @@ def rmsnorm_backward(dy: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, ep
     if triton.next_power_of_2(cols) <= RESIDENT_BLOCK_BACKWARD:
         programs, config = backward_plan(rows, cols, x.dtype, tensors=2 if dsum is None else 3)
         partial = torch.empty((programs, cols), dtype=torch.float32, device=x.device)
-        rmsnorm_backward_kernel[(programs, )](x, weight, dy, dsum, dx, partial, rows, *x.stride(), cols, eps,
-                                              HAS_DSUM=dsum is not None, **config)
+        rmsnorm_backward_kernel[(programs,)](
+            x, weight, dy, dsum, dx, partial, rows, *x.stride(), cols, eps, HAS_DSUM=dsum is not None, **config
+        )
     else:
         scale, coefficient = torch.empty((2, rows), dtype=torch.float32, device=x.device)
-        rmsnorm_row_stats_kernel[(rows, )](x, weight, dy, scale, coefficient, *x.stride(), cols, eps,
-                                           **streaming_config(cols, x.dtype))
+        rmsnorm_row_stats_kernel[(rows,)](
+            x, weight, dy, scale, coefficient, *x.stride(), cols, eps, **streaming_config(cols, x.dtype)
+        )
         grid, config = wide_plan(rows, cols)
         partial = torch.empty((grid[1], cols), dtype=torch.float32, device=x.device)
-        rmsnorm_wide_backward_kernel[grid](x, weight, dy, dsum, scale, coefficient, dx, partial, rows, *x.stride(),
-                                           cols, HAS_DSUM=dsum is not None, **config)
+        rmsnorm_wide_backward_kernel[grid](
+            x,
+            weight,
+            dy,
+            dsum,
+            scale,
+            coefficient,
+            dx,
+            partial,
+            rows,
+            *x.stride(),
+            cols,
+            HAS_DSUM=dsum is not None,
+            **config,
+        )
     sum_partials(partial, dweight)
     return dx, dweight
 
 
 class _RMSNorm(torch.autograd.Function):
-
     @staticmethod
     def forward(ctx, x, weight, eps, path):
         ctx.save_for_backward(x, weight)
@@ -334,7 +434,6 @@ class _RMSNorm(torch.autograd.Function):
 
 
 class _AddRMSNorm(torch.autograd.Function):
-
     @staticmethod
     def forward(ctx, x, residual, weight, eps):
         y, new_residual = _add_forward(x, residual, weight, eps)
@@ -353,8 +452,9 @@ class _AddRMSNorm(torch.autograd.Function):
 def _check(x, weight, eps, backward: bool):
     check_tensor("x", x)
     check_width("x", x, MAX_COLS_BACKWARD if backward else MAX_COLS)
-    check_tensor("weight", weight, shape=x.shape[-1:], like=x, dtypes=(x.dtype, torch.float32),
-                 why=", the last dimension of x")
+    check_tensor(
+        "weight", weight, shape=x.shape[-1:], like=x, dtypes=(x.dtype, torch.float32), why=", the last dimension of x"
+    )
     check_eps(eps)
 
 
@@ -373,8 +473,9 @@ def rmsnorm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, path: s
     return _RMSNorm.apply(x, weight, eps, path) if backward else _forward(x, weight, eps, path)
 
 
-def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor,
-                eps: float = 1e-6) -> tuple[torch.Tensor, torch.Tensor]:
+def add_rmsnorm(
+    x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6
+) -> tuple[torch.Tensor, torch.Tensor]:
     """(rmsnorm(x + residual), x + residual) in one pass; differentiable in x, residual and weight.
 
     The sum is rounded to x's dtype and normalised as stored, which is what the two separate ops do. x, residual:
@@ -383,7 +484,7 @@ def add_rmsnorm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor,
     """
     backward = wants_grad(x, residual, weight)
     _check(x, weight, eps, backward)
-    check_tensor("residual", residual, shape=x.shape, like=x, dtypes=(x.dtype, ), why=", the shape of x")
+    check_tensor("residual", residual, shape=x.shape, like=x, dtypes=(x.dtype,), why=", the shape of x")
     weight = weight.contiguous()
     return _AddRMSNorm.apply(x, residual, weight, eps) if backward else _add_forward(x, residual, weight, eps)
 
@@ -406,8 +507,14 @@ def rmsnorm_ops(rows: int, cols: int, dtype: torch.dtype) -> dict[str, Traffic]:
     }
 
 
-def rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resident", cached: bool = True,
-                    weight_dtype: torch.dtype | None = None) -> Traffic:
+def rmsnorm_traffic(
+    rows: int,
+    cols: int,
+    dtype: torch.dtype,
+    path: str = "resident",
+    cached: bool = True,
+    weight_dtype: torch.dtype | None = None,
+) -> Traffic:
     """What RMSNorm forward moves. path: one of `rmsnorm`'s ('narrow', 'resident' and 'pipelined' read x once, 'streaming'
     and 'two_pass' twice), or 'naive' (six eager ops).
 
@@ -425,8 +532,9 @@ def rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resid
     return Traffic({"x": full * passes, "weight": weight}, {"y": full}, flops=4 * rows * cols + 4 * rows, launches=1)
 
 
-def add_rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "resident",
-                        cached: bool = True) -> Traffic:
+def add_rmsnorm_traffic(
+    rows: int, cols: int, dtype: torch.dtype, path: str = "resident", cached: bool = True
+) -> Traffic:
     """What residual add and RMSNorm move. path: fused, as for `rmsnorm_traffic`, or 'unfused', an add and a RMSNorm."""
     full = rows * cols * dtype.itemsize
     if path == "unfused":
@@ -441,8 +549,9 @@ def add_rmsnorm_traffic(rows: int, cols: int, dtype: torch.dtype, path: str = "r
     return Traffic(read, {"new_residual": full, "y": full}, flops=5 * rows * cols + 4 * rows, launches=1)
 
 
-def rmsnorm_backward_traffic(rows: int, cols: int, dtype: torch.dtype, cached: bool = True,
-                             programs: int | None = None, dsum: bool = False) -> Traffic:
+def rmsnorm_backward_traffic(
+    rows: int, cols: int, dtype: torch.dtype, cached: bool = True, programs: int | None = None, dsum: bool = False
+) -> Traffic:
     """What the backward and its final sum move. dsum: with a second gradient of x, as behind `add_rmsnorm`.
 
     programs: persistent programs of the resident backward, each with one partial row; this machine's number unless given.
@@ -452,12 +561,26 @@ def rmsnorm_backward_traffic(rows: int, cols: int, dtype: torch.dtype, cached: b
     if triton.next_power_of_2(cols) <= RESIDENT_BLOCK_BACKWARD:
         programs = programs or backward_plan(rows, cols, dtype, tensors=3 if dsum else 2)[0]
         partial = programs * cols * 4
-        return Traffic({"x": full, "dy": full, "weight": weight * (1 if cached else programs), **second, "partial": partial},
-                       {"dx": full, "partial": partial, "total": weight}, flops, launches=2)
+        return Traffic(
+            {"x": full, "dy": full, "weight": weight * (1 if cached else programs), **second, "partial": partial},
+            {"dx": full, "partial": partial, "total": weight},
+            flops,
+            launches=2,
+        )
     (blocks, groups), _ = wide_plan(rows, cols)
     statistic, partial = rows * 4, groups * cols * 4
     asked = statistic * (1 if cached else blocks)
-    return Traffic({"x": 2 * full, "dy": 2 * full, "weight": weight * (1 if cached else rows + groups), **second,
-                    "scale": asked, "coefficient": asked, "partial": partial},
-                   {"dx": full, "scale": statistic, "coefficient": statistic, "partial": partial, "total": weight},
-                   flops, launches=3)
+    return Traffic(
+        {
+            "x": 2 * full,
+            "dy": 2 * full,
+            "weight": weight * (1 if cached else rows + groups),
+            **second,
+            "scale": asked,
+            "coefficient": asked,
+            "partial": partial,
+        },
+        {"dx": full, "scale": statistic, "coefficient": statistic, "partial": partial, "total": weight},
+        flops,
+        launches=3,
+    )

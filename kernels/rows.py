@@ -72,8 +72,13 @@ def forward_plan(cols: int, dtype: torch.dtype, resident_bytes: int, path: str |
     """
     block = triton.next_power_of_2(cols)
     if path is None:
-        path = ("narrow" if block <= NARROW_BLOCK else
-                "resident" if cols * dtype.itemsize <= resident_bytes else "streaming")
+        path = (
+            "narrow"
+            if block <= NARROW_BLOCK
+            else "resident"
+            if cols * dtype.itemsize <= resident_bytes
+            else "streaming"
+        )
     if path == "narrow" and block <= NARROW_TILE:
         return path, {"ROWS": NARROW_TILE // block, "BLOCK": block, "num_warps": 4}
     if path == "resident" and block <= RESIDENT_BLOCK_LIMIT:
@@ -83,8 +88,11 @@ def forward_plan(cols: int, dtype: torch.dtype, resident_bytes: int, path: str |
     if path == "two_pass":
         return path, {"BLOCK": 2048, "num_warps": 8}
     widest = {"narrow": NARROW_TILE, "resident": RESIDENT_BLOCK_LIMIT}.get(path)
-    raise ValueError(f"path: got {path!r} for rows of {cols:,}, expected rows of at most {widest:,}" if widest else
-                     f"path: got {path!r}, expected None or one of {', '.join(PATHS)}")
+    raise ValueError(
+        f"path: got {path!r} for rows of {cols:,}, expected rows of at most {widest:,}"
+        if widest
+        else f"path: got {path!r}, expected None or one of {', '.join(PATHS)}"
+    )
 
 
 @cache
@@ -123,7 +131,11 @@ def backward_plan(rows: int, cols: int, dtype: torch.dtype, tensors: int) -> tup
     multiprocessors, shared = _multiprocessor()
     budget = min(PIPELINE_BYTES * dtype.itemsize // 2, shared * 5 // 6)
     stages = min(6, budget // (per_multiprocessor * 2 * block * dtype.itemsize) * 2 // tensors)
-    config = {"BLOCK": block, "num_warps": min(16, max(1, block * dtype.itemsize // 1024)), "STAGES": stages if stages > 2 else 1}
+    config = {
+        "BLOCK": block,
+        "num_warps": min(16, max(1, block * dtype.itemsize // 1024)),
+        "STAGES": stages if stages > 2 else 1,
+    }
     return min(rows, per_multiprocessor * multiprocessors), config
 
 
@@ -147,4 +159,4 @@ def sum_partials_kernel(partial_ptr, total_ptr, count, cols, ROWS: tl.constexpr,
 def sum_partials(partial: torch.Tensor, total: torch.Tensor):
     """total[cols] = the sum over the rows of partial[count, cols], in fp32, rounded to the dtype of total."""
     count, cols = partial.shape
-    sum_partials_kernel[(triton.cdiv(cols, 64), )](partial, total, count, cols, ROWS=32, BLOCK=64, num_warps=4)
+    sum_partials_kernel[(triton.cdiv(cols, 64),)](partial, total, count, cols, ROWS=32, BLOCK=64, num_warps=4)

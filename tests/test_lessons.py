@@ -10,8 +10,17 @@ ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted(p for folder in ("lessons", "exercises", "solutions") for p in (ROOT / folder).glob("*.ipynb"))
 LESSONS = [p for p in NOTEBOOKS if p.parent.name == "lessons"]
 
-STEPS = ("Count", "Predict", "Read the kernel", "Run and check", "Meter and measure", "Move the sliders",
-         "What goes wrong", "Folklore, checked", "Keep")
+STEPS = (
+    "Count",
+    "Predict",
+    "Read the kernel",
+    "Run and check",
+    "Meter and measure",
+    "Move the sliders",
+    "What goes wrong",
+    "Folklore, checked",
+    "Keep",
+)
 
 
 def words(text: str) -> int:
@@ -27,8 +36,12 @@ def name(path: Path) -> str:
 def test_links_lead_somewhere(path):
     nb = nbformat.read(path, as_version=4)
     texts = [cell.source for cell in nb.cells if cell.cell_type == "markdown"]
-    texts += [output.data["text/markdown"] for cell in nb.cells for output in cell.get("outputs", [])
-              if "text/markdown" in output.get("data", {})]
+    texts += [
+        output.data["text/markdown"]
+        for cell in nb.cells
+        for output in cell.get("outputs", [])
+        if "text/markdown" in output.get("data", {})
+    ]
     for target in re.findall(r"\]\(([^)#]+)", "\n".join(texts)):
         assert target.startswith("https://") or (path.parent / target).exists(), f"{name(path)} links to {target}"
 
@@ -61,6 +74,11 @@ def test_pictures_have_words(path):
 def test_steps(path):
     """The steps of a lesson, in order."""
     cells = nbformat.read(path, as_version=4).cells
-    headings = [line[3:] for cell in cells if cell.cell_type == "markdown" for line in cell.source.splitlines()
-                if line.startswith("## ")]
+    headings = [
+        line[3:]
+        for cell in cells
+        if cell.cell_type == "markdown"
+        for line in cell.source.splitlines()
+        if line.startswith("## ")
+    ]
     assert [heading for heading in headings if heading in STEPS] == list(STEPS)

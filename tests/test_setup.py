@@ -22,6 +22,7 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 # What gets installed
 
+
 def requirement(line: str) -> tuple[str, str]:
     """'triton>=3.6; sys_platform == "linux"' -> ('triton', "sys_platform=='linux'")"""
     name, _, marker = line.partition(";")
@@ -64,8 +65,11 @@ def test_the_ranges_admit_colab():
     colab = {"torch": "2.11.0", "triton": "3.6.0", "numpy": "2.1.3", "ipywidgets": "7.7.1"}
     allowed = {r.name: r for r in map(Requirement, PYPROJECT["project"]["dependencies"])}
     assert all(version in allowed[name].specifier for name, version in colab.items())
-    assert {"3.11", "3.12", "3.13"} == {v for v in ("3.10", "3.11", "3.12", "3.13", "3.14")
-                                        if v in Requirement("p" + PYPROJECT["project"]["requires-python"]).specifier}
+    assert {"3.11", "3.12", "3.13"} == {
+        v
+        for v in ("3.10", "3.11", "3.12", "3.13", "3.14")
+        if v in Requirement("p" + PYPROJECT["project"]["requires-python"]).specifier
+    }
 
 
 def test_the_makefile_is_understood_and_lists_its_commands():
@@ -94,8 +98,9 @@ def lab_command(tmp_path, **environment) -> str:
     jupyter.write_text('#!/bin/sh\necho "started: $@"\n')
     jupyter.chmod(0o755)
     bare = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "WAYLAND_DISPLAY")}
-    return subprocess.run(["make", "lab"], cwd=tmp_path, capture_output=True, text=True, check=True,
-                          env={**bare, **environment}).stdout
+    return subprocess.run(
+        ["make", "lab"], cwd=tmp_path, capture_output=True, text=True, check=True, env={**bare, **environment}
+    ).stdout
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a Mac always has a screen")
@@ -114,12 +119,17 @@ def test_lab_with_a_screen_opens_the_browser(tmp_path):
 def test_a_missing_browser_is_a_failure_in_ci_only(tmp_path, ci, outcome):
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_it.py").write_text("def test_it(chromium): pass")
-    shown = subprocess.run([sys.executable, "-m", "pytest", "-q", "-rs", "--rootdir", tmp_path, tmp_path],
-                           capture_output=True, text=True, env={**os.environ, "PATH": "/nowhere", "CI": ci}).stdout
+    shown = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "--rootdir", tmp_path, tmp_path],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": "/nowhere", "CI": ci},
+    ).stdout
     assert f"1 {outcome}" in shown and "Chromium is not installed" in shown
 
 
 # The first cell
+
 
 @pytest.fixture
 def course(tmp_path) -> Path:
@@ -136,8 +146,9 @@ def run_first_cell(cwd: Path, before: str = "", after: str = "", address: str = 
     # This environment's own editable install must not help the cell find the course, nor must the script's folder.
     hide = f"import sys; sys.path[:] = [p for p in sys.path if p not in ('', {str(ROOT)!r})]\n"
     code = hide + before + "\n" + notebooks.first_cell(address).source + "\n" + after
-    return subprocess.run([sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=120,
-                          env={**clean, **environment})
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=120, env={**clean, **environment}
+    )
 
 
 def in_course(place: Path) -> str:
@@ -152,8 +163,10 @@ def test_first_cell_finds_the_course_from_its_folders(course, below):
 
 
 def test_first_cell_leaves_only_what_it_must_in_the_notebook(course):
-    after = ("names = {n for n in globals() if not n.startswith('_')} - {'sys'}\n"
-             "assert names == {'REPOSITORY', 'find_course', 'runpy'}, names")
+    after = (
+        "names = {n for n in globals() if not n.startswith('_')} - {'sys'}\n"
+        "assert names == {'REPOSITORY', 'find_course', 'runpy'}, names"
+    )
     ran = run_first_cell(course, after=after)
     assert ran.returncode == 0, ran.stderr
 
@@ -190,7 +203,9 @@ def test_a_loaded_module_of_another_project_is_named(course, tmp_path, name):
     ran = run_first_cell(course, before=f"sys.path.insert(0, {str(tmp_path / 'other')!r}); import {name}")
     assert ran.returncode != 0
     told = ran.stderr.splitlines()[-1]
-    assert told.startswith(f"ImportError: {name}: ") and str(tmp_path / "other") in told and "restart the kernel" in told
+    assert (
+        told.startswith(f"ImportError: {name}: ") and str(tmp_path / "other") in told and "restart the kernel" in told
+    )
 
 
 def test_a_module_from_nowhere_is_named_too(course):
@@ -200,8 +215,10 @@ def test_a_module_from_nowhere_is_named_too(course):
 
 def test_a_missing_dependency_is_named(course):
     """As with a kernel that is not the one of .venv."""
-    before = ("import importlib.util\nfind = importlib.util.find_spec\n"
-              "importlib.util.find_spec = lambda name, *rest: None if name == 'ipywidgets' else find(name, *rest)")
+    before = (
+        "import importlib.util\nfind = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'ipywidgets' else find(name, *rest)"
+    )
     told = run_first_cell(course, before).stderr.splitlines()[-1]
     assert told.startswith("ImportError: ipywidgets: not installed") and "make setup" in told
 
@@ -220,8 +237,9 @@ def test_a_wrong_bytes_first_is_not_passed_over(course):
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 def test_on_colab_the_cell_fetches_the_course_once(course, tmp_path):
     def git(*words):
-        subprocess.run(["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=course, check=True,
-                       capture_output=True)
+        subprocess.run(
+            ["git", "-c", "user.name=t", "-c", "user.email=t@t", *words], cwd=course, check=True, capture_output=True
+        )
 
     git("init", "-q")
     git("add", ".")
@@ -255,6 +273,7 @@ def test_on_colab_only_what_is_missing_gets_installed(monkeypatch, capsys):
 
 # The stored form
 
+
 @pytest.mark.parametrize("path", notebooks.notebooks(), ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_notebook_is_stored_as_it_should_be(path):
     assert notebooks.faults(path) == []
@@ -262,24 +281,29 @@ def test_notebook_is_stored_as_it_should_be(path):
 
 def small_notebook() -> nbformat.NotebookNode:
     nb = nbformat.v4.new_notebook()
-    nb.cells = [nbformat.v4.new_markdown_cell("# A title", id="title"),
-                nbformat.v4.new_code_cell("1 + 1", id="sum"),
-                nbformat.v4.new_code_cell("1 / 0", id="fault", metadata={"tags": ["raises-exception"]})]
+    nb.cells = [
+        nbformat.v4.new_markdown_cell("# A title", id="title"),
+        nbformat.v4.new_code_cell("1 + 1", id="sum"),
+        nbformat.v4.new_code_cell("1 / 0", id="fault", metadata={"tags": ["raises-exception"]}),
+    ]
     return nb
 
 
 def test_canonical_form_is_a_fixed_point_and_drops_litter(tmp_path):
     path = tmp_path / "lessons" / "99_test.ipynb"
     nb = small_notebook()
-    nb.metadata.update({"widgets": {"x": 1}, "kernelspec": {"name": "mine", "display_name": "Mine"},
-                        "bytes_first": {"exercise": "05"}})
+    nb.metadata.update(
+        {"widgets": {"x": 1}, "kernelspec": {"name": "mine", "display_name": "Mine"}, "bytes_first": {"exercise": "05"}}
+    )
     code = nb.cells[1]
     code.metadata.update({"execution": {"iopub.execute_input": "now"}, "tags": ["keep"]})
     view = {notebooks.WIDGET_VIEW: {"model_id": "a1"}, "text/plain": "a panel", "image/png": "AAAA"}
-    code.outputs = [nbformat.v4.new_output("stream", name="stderr", text=" 10%|#\r"),
-                    nbformat.v4.new_output("stream", name="stderr", text="100%|##########\n"),
-                    nbformat.v4.new_output("stream", text=f"{ROOT}/kernels/copy.py and /tmp/ipykernel_12/345.py\n"),
-                    nbformat.v4.new_output("display_data", data=view)]
+    code.outputs = [
+        nbformat.v4.new_output("stream", name="stderr", text=" 10%|#\r"),
+        nbformat.v4.new_output("stream", name="stderr", text="100%|##########\n"),
+        nbformat.v4.new_output("stream", text=f"{ROOT}/kernels/copy.py and /tmp/ipykernel_12/345.py\n"),
+        nbformat.v4.new_output("display_data", data=view),
+    ]
     text = notebooks.dumps(nb, path)
     assert text == notebooks.dumps(nbformat.reads(text, as_version=4), path)
     stored = json.loads(text)

@@ -11,5 +11,16 @@ from widgets.roofline import roofline
 from widgets.source import show_source
 from widgets.tile_intensity import tile_intensity
 
-__all__ = ["Panel", "coalescing", "fusion_chain", "fusion_savings", "l2_order", "occupancy", "predict", "predictions", "roofline",
-           "show_source", "tile_intensity"]
+__all__ = [
+    "Panel",
+    "coalescing",
+    "fusion_chain",
+    "fusion_savings",
+    "l2_order",
+    "occupancy",
+    "predict",
+    "predictions",
+    "roofline",
+    "show_source",
+    "tile_intensity",
+]

@@ -41,19 +41,26 @@ def execution_model(programs: int, sms: int, rows: int, cols: int, warps: int, a
     axes.text(88, 4, f"its tile, {rows} x {cols}, two rows per warp at once", fontsize=9)
     for row in range(rows):
         box(88, 6 + row * 31 / rows, 62, 31 / rows, colours[row // 2 % warps], "white", 0.7)
-    for top, text, count in ((47, f"32 lanes along a row of bf16: {along} sectors of 32 bytes", along),
-                             (58, f"32 lanes down a column: {down} sectors, of each 2 bytes wanted", down)):
+    for top, text, count in (
+        (47, f"32 lanes along a row of bf16: {along} sectors of 32 bytes", along),
+        (58, f"32 lanes down a column: {down} sectors, of each 2 bytes wanted", down),
+    ):
         axes.text(1, top - 1, text, fontsize=9)
         for sector in range(32):
             whole = count < 32
             box(1 + sector * 4.7, top, 4.3, 4, "#eeeeee" if sector >= count else BLUE if whole else YELLOW, "none", 0)
             if not whole:
                 box(1 + sector * 4.7, top, 4.3 / 16, 4, BLUE, "none", 0)
-    return picture("Grid, SM, warps, tile, sectors", figure, (
-        f"A grid of {programs:,} programs; one of them on one of {sms} SMs, its {warps} warps among those of others, "
-        f"one in each quarter of the SM; its tile of {rows} rows of {cols}, two of which a warp loads at once. 32 lanes "
-        f"that read along a row of bf16 touch {along} sectors and use all of them; 32 that read down a column touch "
-        f"{down} and use 2 of 32 bytes of each."))
+    return picture(
+        "Grid, SM, warps, tile, sectors",
+        figure,
+        (
+            f"A grid of {programs:,} programs; one of them on one of {sms} SMs, its {warps} warps among those of others, "
+            f"one in each quarter of the SM; its tile of {rows} rows of {cols}, two of which a warp loads at once. 32 lanes "
+            f"that read along a row of bf16 touch {along} sectors and use all of them; 32 that read down a column touch "
+            f"{down} and use 2 of 32 bytes of each."
+        ),
+    )
 
 
 def waits(records: list, levels: dict) -> Panel:
@@ -66,12 +73,19 @@ def waits(records: list, levels: dict) -> Panel:
     axes.set_xticks([1e4, 1e5, 1e6, 1e7, 1e8, 1e9], ["10 KB", "100 KB", "1 MB", "10 MB", "100 MB", "1 GB"])
     for name, held in levels.items():
         axes.axvline(held, color=ORANGE, linestyle="--", linewidth=1.2)
-        axes.annotate(f"{name}\n{size(held)}", (held, 760), (-4, 0), textcoords="offset points", ha="right", va="top",
-                      fontsize=9)
+        axes.annotate(
+            f"{name}\n{size(held)}", (held, 760), (-4, 0), textcoords="offset points", ha="right", va="top", fontsize=9
+        )
     axes.set_xlabel("bytes that the chain runs over", fontsize=9)
     axes.set_ylabel("cycles per load", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     ends = (records[0], min(records, key=lambda r: abs(r["bytes"] - 4 * 2**20)), records[-1])
-    return picture("The wait for a load", figure, "Cycles per load of a chain on an H200: " + ", ".join(
-        f"{r['cycles']:.0f} where it runs over {size(r['bytes'])}" for r in ends) + "; it climbs behind "
-        + " and ".join(f"{name} ({size(held)})" for name, held in levels.items()) + ".")
+    return picture(
+        "The wait for a load",
+        figure,
+        "Cycles per load of a chain on an H200: "
+        + ", ".join(f"{r['cycles']:.0f} where it runs over {size(r['bytes'])}" for r in ends)
+        + "; it climbs behind "
+        + " and ".join(f"{name} ({size(held)})" for name, held in levels.items())
+        + ".",
+    )

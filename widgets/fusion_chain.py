@@ -65,8 +65,10 @@ def chain_traffic(ops: tuple, path: str, rows: int, cols: int, dtype) -> Traffic
 def gpu_seconds(ops: tuple, path: str, rows: int, cols: int, dtype: str, gpu) -> float:
     """The roofline times of a path's kernels, one after the other, without launches."""
     unit = dtype if dtype in gpu.matrix else "tf32" if "tf32" in gpu.matrix and dtype == "fp32" else "vector"
-    return sum(kernel_traffic(group, rows, cols, DTYPES[dtype]).roofline_seconds(gpu, unit if MATMUL in group else "vector")
-               for group in kernels_of(ops, path))
+    return sum(
+        kernel_traffic(group, rows, cols, DTYPES[dtype]).roofline_seconds(gpu, unit if MATMUL in group else "vector")
+        for group in kernels_of(ops, path)
+    )
 
 
 def break_even_rows(ops: tuple, path: str, cols: int, dtype: str, gpu, per_launch: float) -> int | None:
@@ -85,8 +87,13 @@ def break_even_rows(ops: tuple, path: str, cols: int, dtype: str, gpu, per_launc
     return high
 
 
-def fusion_chain(ops: tuple = ("scale", "GELU", "* up", "clamp", "+ residual"), rows: int = 8192, cols: int = 4096,
-                 dtype: str = "bf16", gpu: str = "H200") -> Panel:
+def fusion_chain(
+    ops: tuple = ("scale", "GELU", "* up", "clamp", "+ residual"),
+    rows: int = 8192,
+    cols: int = 4096,
+    dtype: str = "bf16",
+    gpu: str = "H200",
+) -> Panel:
     """Bytes, launches and time of a chain of ops on three paths, and the size at which launches stop mattering.
 
     ops: names out of OPS; they run in the order of that list.
@@ -112,7 +119,9 @@ def fusion_chain(ops: tuple = ("scale", "GELU", "* up", "clamp", "+ residual"), 
         bars[path] = moved.barh(place, 0, 0.6, color=colour, edgecolor="white", animated=True)[0]
         texts[path] = moved.text(0, place, "", fontsize=8.5, va="center", animated=True)
         curves[path] = timed.plot([], [], color=colour, linewidth=broad, animated=True)[0]
-        points[path] = timed.plot([], [], marker, color=colour, markersize=side, markeredgecolor="black", animated=True)[0]
+        points[path] = timed.plot(
+            [], [], marker, color=colour, markersize=side, markeredgecolor="black", animated=True
+        )[0]
     even = timed.plot([], [], ":", color=BLUE, linewidth=1.4, animated=True)[0]
     note = timed.text(1, 0.35, "", fontsize=8, color=BLUE, va="center", animated=True)
     across = np.unique(np.geomspace(1, 2**MOST, 22).astype(int)).tolist()
@@ -133,19 +142,27 @@ def fusion_chain(ops: tuple = ("scale", "GELU", "* up", "clamp", "+ residual"), 
             points[path].set_data([rows] if ops else [], [seconds(path, rows)] if ops else [])
         turn = break_even_rows(ops, "op by op", cols, dtype, device, per_launch) if ops else None
         even.set_data(([turn, turn], [1e-6, 1]) if turn else ([], []))
-        note.set(x=(turn or 1) * (1.25 if (turn or 1) < 3000 else 0.8), ha="left" if (turn or 1) < 3000 else "right",
-                 text="op by op, launches\nstop mattering" if turn else "")
+        note.set(
+            x=(turn or 1) * (1.25 if (turn or 1) < 3000 else 0.8),
+            ha="left" if (turn or 1) < 3000 else "right",
+            text="op by op, launches\nstop mattering" if turn else "",
+        )
         chain.set_text(" \N{RIGHTWARDS ARROW} ".join(ops) or "no op yet")
         return _sentence(rows, cols, dtype, device, ops, work, {path: seconds(path, rows) for path in PATHS}, turn)
 
-    return Panel("A chain of ops, fused and not", figure, {
-        "rows": Powers("rows", FEWEST, MOST, 8192),
-        "cols": Powers("columns", 4, 15, 4096),
-        "dtype": menu("dtype", DTYPES, "bf16"),
-        "gpu": menu("GPU", GPUS, "H200"),
-        "per_launch": whole("µs per launch", 1, 30, round(LAUNCH_SECONDS * 1e6)),
-        "ops": Checks("The chain, in this order (RMSNorm is one kernel on every path):", OPS, value=("scale", )),
-    }, draw).set(rows=rows, cols=cols, dtype=dtype, gpu=gpu, ops=ops)
+    return Panel(
+        "A chain of ops, fused and not",
+        figure,
+        {
+            "rows": Powers("rows", FEWEST, MOST, 8192),
+            "cols": Powers("columns", 4, 15, 4096),
+            "dtype": menu("dtype", DTYPES, "bf16"),
+            "gpu": menu("GPU", GPUS, "H200"),
+            "per_launch": whole("µs per launch", 1, 30, round(LAUNCH_SECONDS * 1e6)),
+            "ops": Checks("The chain, in this order (RMSNorm is one kernel on every path):", OPS, value=("scale",)),
+        },
+        draw,
+    ).set(rows=rows, cols=cols, dtype=dtype, gpu=gpu, ops=ops)
 
 
 def _sentence(rows, cols, dtype, gpu, ops, work, seconds, turn) -> str:
@@ -154,15 +171,19 @@ def _sentence(rows, cols, dtype, gpu, ops, work, seconds, turn) -> str:
     if not ops:
         return said + "tick an op to begin a chain."
     for path, traffic in work.items():
-        said += (f"{path} {size(traffic.bytes)}, {traffic.launches} launch{'es' * (traffic.launches != 1)}, "
-                 f"{time(seconds[path])}; ")
+        said += (
+            f"{path} {size(traffic.bytes)}, {traffic.launches} launch{'es' * (traffic.launches != 1)}, "
+            f"{time(seconds[path])}; "
+        )
     ratio, faster = work["op by op"].bytes / work["fused"].bytes, seconds["op by op"] / seconds["fused"]
     said = said[:-2] + ". "
     if work["op by op"].launches == work["fused"].launches:
         said += "Nothing here shares a kernel. "
     else:
-        said += (f"Fused moves {number(ratio, digits=3)} times less than op by op and is {number(faster, digits=3)} times "
-                 "as fast. ")
+        said += (
+            f"Fused moves {number(ratio, digits=3)} times less than op by op and is {number(faster, digits=3)} times "
+            "as fast. "
+        )
     if turn is None:
         said += "Op by op, launches take longer than the GPU's work at any number of rows."
     else:

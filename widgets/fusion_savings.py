@@ -10,8 +10,9 @@ from widgets.words import number, size, time
 PATHS = {"op by op": ORANGE, "two passes": SKY, "resident": GREEN}
 
 
-def fusion_savings(rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu: str = "H200",
-                   ops: tuple | None = None) -> Panel:
+def fusion_savings(
+    rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu: str = "H200", ops: tuple | None = None
+) -> Panel:
     """Bytes, bandwidth-bound time and launch time of RMSNorm: op by op, two-pass and resident.
 
     ops: names out of `rmsnorm_ops(...)` that the unfused path runs; all of them if None.
@@ -40,12 +41,17 @@ def fusion_savings(rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu:
     top, edge = places["op by op"], {"edgecolor": "white", "linewidth": 1}
     pieces = [bar(moved, top, 0.6, color=PATHS["op by op"], **edge) for _ in known]
     labels = [text(moved, top, 7, ha="center", rotation=90) for _ in known]
-    wholes = {path: bar(moved, places[path], 0.6, color=colour, **edge)
-              for path, colour in PATHS.items() if path != "op by op"}
+    wholes = {
+        path: bar(moved, places[path], 0.6, color=colour, **edge)
+        for path, colour in PATHS.items()
+        if path != "op by op"
+    }
     sizes = {path: text(moved, place, 9) for path, place in places.items()}
     memory = {path: bar(timed, place + 0.17, 0.3, color=PATHS[path]) for path, place in places.items()}
-    launch = {path: bar(timed, place - 0.17, 0.3, color="white", edgecolor=BLUE, hatch="////")
-              for path, place in places.items()}
+    launch = {
+        path: bar(timed, place - 0.17, 0.3, color="white", edgecolor=BLUE, hatch="////")
+        for path, place in places.items()
+    }
     memory_text = {path: text(timed, place + 0.17, 8.5) for path, place in places.items()}
     launch_text = {path: text(timed, place - 0.17, 8.5) for path, place in places.items()}
 
@@ -53,9 +59,11 @@ def fusion_savings(rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu:
         rows, cols, device = round(rows), round(cols), GPUS[gpu]
         each = rmsnorm_ops(rows, cols, DTYPES[dtype])
         unfused = [each[name] for name in ops]
-        work = {"op by op": sum(unfused, Traffic()),
-                "two passes": rmsnorm_traffic(rows, cols, DTYPES[dtype], path="two_pass"),
-                "resident": rmsnorm_traffic(rows, cols, DTYPES[dtype], path="resident")}
+        work = {
+            "op by op": sum(unfused, Traffic()),
+            "two passes": rmsnorm_traffic(rows, cols, DTYPES[dtype], path="two_pass"),
+            "resident": rmsnorm_traffic(rows, cols, DTYPES[dtype], path="resident"),
+        }
 
         most = max(traffic.bytes for traffic in work.values())
         start = 0
@@ -78,22 +86,28 @@ def fusion_savings(rows: int = 8192, cols: int = 8192, dtype: str = "bf16", gpu:
         for path in PATHS:
             count = work[path].launches
             for bars, texts, seconds, what in (
-                    (memory, memory_text, bound, ""),
-                    (launch, launch_text, started, f", {count} launch{'' if count == 1 else 'es'}")):
+                (memory, memory_text, bound, ""),
+                (launch, launch_text, started, f", {count} launch{'' if count == 1 else 'es'}"),
+            ):
                 bars[path].set_width(seconds[path] / longest)
                 texts[path].set_x(seconds[path] / longest + 0.015)
                 texts[path].set_text(f"{time(seconds[path])}{what}")
         heading.set_text(f"least time at {size(device.bandwidth)}/s; launches hatched")
         return _sentence(rows, cols, dtype, device, work, bound, started)
 
-    return Panel("What fusing RMSNorm saves", figure, {
-        "rows": Powers("rows", 0, 20, 8192),
-        "cols": Powers("columns", 4, 17, 8192),
-        "dtype": menu("dtype", DTYPES, "bf16"),
-        "gpu": menu("GPU", GPUS, "H200"),
-        "per_launch": whole("µs per launch", 1, 30, round(LAUNCH_SECONDS * 1e6)),
-        "ops": Checks("The unfused path runs, op by op:", known),
-    }, draw).set(rows=rows, cols=cols, dtype=dtype, gpu=gpu, ops=known if ops is None else ops)
+    return Panel(
+        "What fusing RMSNorm saves",
+        figure,
+        {
+            "rows": Powers("rows", 0, 20, 8192),
+            "cols": Powers("columns", 4, 17, 8192),
+            "dtype": menu("dtype", DTYPES, "bf16"),
+            "gpu": menu("GPU", GPUS, "H200"),
+            "per_launch": whole("µs per launch", 1, 30, round(LAUNCH_SECONDS * 1e6)),
+            "ops": Checks("The unfused path runs, op by op:", known),
+        },
+        draw,
+    ).set(rows=rows, cols=cols, dtype=dtype, gpu=gpu, ops=known if ops is None else ops)
 
 
 def _a(gpu: str) -> str:
@@ -106,9 +120,11 @@ def _sentence(rows, cols, dtype, gpu, work, bound, started) -> str:
     if not naive.launches:
         return said + f"tick an op to compare; resident moves {size(one.bytes)}, two passes {size(two.bytes)}."
     times, saved = naive.bytes / one.bytes, bound["op by op"] - bound["resident"]
-    said += (f"resident moves {size(one.bytes)} instead of {size(naive.bytes)}, {number(times, digits=2)} times less: "
-             f"at {size(gpu.bandwidth)}/s at least {time(bound['resident'])} instead of {time(bound['op by op'])}; two "
-             f"passes move {size(two.bytes)} if no cache helps. ")
+    said += (
+        f"resident moves {size(one.bytes)} instead of {size(naive.bytes)}, {number(times, digits=2)} times less: "
+        f"at {size(gpu.bandwidth)}/s at least {time(bound['resident'])} instead of {time(bound['op by op'])}; two "
+        f"passes move {size(two.bytes)} if no cache helps. "
+    )
     launches = naive.launches - one.launches
     worth = started["op by op"] - started["resident"]
     if launches > 0:
@@ -117,9 +133,12 @@ def _sentence(rows, cols, dtype, gpu, work, bound, started) -> str:
         said += ", more than the bytes. " if worth > saved else ", less than the bytes. "
     l2 = f"{gpu.name}'s {gpu.l2 / MIB:.0f} MiB L2"
     if one.bytes <= gpu.l2:
-        said += (f"All {size(one.bytes)} fit in the {l2}: a warm loop runs from there, and a second reading hardly "
-                 "reaches DRAM.")
+        said += (
+            f"All {size(one.bytes)} fit in the {l2}: a warm loop runs from there, and a second reading hardly "
+            "reaches DRAM."
+        )
     else:
-        said += (f"The {size(one.bytes)} do not fit in the {l2}, so DRAM moves them; of a second reading, L2 serves "
-                 "a part.")
+        said += (
+            f"The {size(one.bytes)} do not fit in the {l2}, so DRAM moves them; of a second reading, L2 serves a part."
+        )
     return said

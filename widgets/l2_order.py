@@ -30,27 +30,43 @@ def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
     grid.spines[:].set_visible(False)
     figure.text(0.075, 0.945, "columns of b, each read from DRAM so many times", fontsize=8.5)
     figure.text(0.012, 0.45, "rows of a, each read so many times", fontsize=8.5, rotation=90, va="center")
-    b_texts = [grid.text(i + 0.5, -0.15, "", fontsize=7.5, ha="center", va="bottom", animated=True, clip_on=False)
-               for i in range(TILES)]
-    a_texts = [grid.text(-0.15, i + 0.5, "", fontsize=7.5, ha="right", va="center", animated=True, clip_on=False)
-               for i in range(TILES)]
+    b_texts = [
+        grid.text(i + 0.5, -0.15, "", fontsize=7.5, ha="center", va="bottom", animated=True, clip_on=False)
+        for i in range(TILES)
+    ]
+    a_texts = [
+        grid.text(-0.15, i + 0.5, "", fontsize=7.5, ha="right", va="center", animated=True, clip_on=False)
+        for i in range(TILES)
+    ]
     axes = figure.add_axes((0.5, 0.12, 0.48, 0.75))
     axes.set(xlim=(0, 1.35), ylim=(-0.6, 3.6), xticks=[], yticks=[])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     axes.set_title("reads, in readings of all of a and b", fontsize=9.5, loc="left")
     names = ("asked of L2 by the programs", "from DRAM, row by row", "from DRAM, in groups", "each byte once")
-    bars = [axes.barh(3 - i, 0, 0.45, color=colour, hatch=hatch, edgecolor="white", animated=True)[0]
-            for i, (colour, hatch) in enumerate((("#999999", ""), (ORANGE, "//"), (BLUE, ""), (GREEN, "..")))]
+    bars = [
+        axes.barh(3 - i, 0, 0.45, color=colour, hatch=hatch, edgecolor="white", animated=True)[0]
+        for i, (colour, hatch) in enumerate((("#999999", ""), (ORANGE, "//"), (BLUE, ""), (GREEN, "..")))
+    ]
     for i, name in enumerate(names):
         axes.text(0.01, 3 - i + 0.26, name, fontsize=8.5, va="bottom")
     texts = [axes.text(0, 3 - i, "", fontsize=8.5, va="center", animated=True) for i in range(4)]
     shades = np.array([[0.34, 0.71, 0.91], [0.75, 0.87, 0.95]])  # waves in turn
     first = np.array([0.90, 0.62, 0.0])  # the first wave
     colours_mean = ((first, "first wave: at work together"), (shades[0], "later"), (shades[1], "waves"))
-    figure.legend(handles=[*(Patch(color=colour, label=name) for colour, name in colours_mean),
-                           Line2D([], [], color=BLACK, label="order")],
-                  loc="lower right", bbox_to_anchor=(0.99, 0), ncols=4, fontsize=8.5, frameon=False, handlelength=1,
-                  columnspacing=0.8, handletextpad=0.4)
+    figure.legend(
+        handles=[
+            *(Patch(color=colour, label=name) for colour, name in colours_mean),
+            Line2D([], [], color=BLACK, label="order"),
+        ],
+        loc="lower right",
+        bbox_to_anchor=(0.99, 0),
+        ncols=4,
+        fontsize=8.5,
+        frameon=False,
+        handlelength=1,
+        columnspacing=0.8,
+        handletextpad=0.4,
+    )
 
     @cache  # row by row stays as it is while the group height moves
     def estimate(group, in_flight, strips):
@@ -77,18 +93,25 @@ def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
             text.set_text(number(nbytes / once, digits=3))
         together = order[:in_flight]
         rows, cols = len({m for m, _ in together}), len({n for _, n in together})
-        said = (f"{TILES} x {TILES} tiles of c, {in_flight} programs at once, L2 holds {strips} strip"
-                f"{'s' * (strips != 1)}, a and b have {2 * TILES}. In groups of {group} row{'s' * (group != 1)} the "
-                f"first wave needs {rows} strip{'s' * (rows != 1)} of a and {cols} of b; DRAM delivers a and b "
-                f"{number(ours.read / once, digits=3)} times")
+        said = (
+            f"{TILES} x {TILES} tiles of c, {in_flight} programs at once, L2 holds {strips} strip"
+            f"{'s' * (strips != 1)}, a and b have {2 * TILES}. In groups of {group} row{'s' * (group != 1)} the "
+            f"first wave needs {rows} strip{'s' * (rows != 1)} of a and {cols} of b; DRAM delivers a and b "
+            f"{number(ours.read / once, digits=3)} times"
+        )
         if group == 1:
             return said + ", with the tiles walked over row by row."
         change = ours.read / plain.read
         said += f", against {number(plain.read / once, digits=3)} times row by row: "
         return said + ("no change." if change == 1 else f"{abs(1 - change):.0%} {'less' if change < 1 else 'more'}.")
 
-    return Panel("Order and L2, as a model sees it", figure, {
-        "group": whole("group height", 1, TILES, 1),
-        "in_flight": whole("programs", 1, 64, 16),
-        "strips": whole("L2, in strips", 1, MOST, 12),
-    }, draw).set(group=group, in_flight=in_flight, strips=strips)
+    return Panel(
+        "Order and L2, as a model sees it",
+        figure,
+        {
+            "group": whole("group height", 1, TILES, 1),
+            "in_flight": whole("programs", 1, 64, 16),
+            "strips": whole("L2, in strips", 1, MOST, 12),
+        },
+        draw,
+    ).set(group=group, in_flight=in_flight, strips=strips)

@@ -1,9 +1,8 @@
 """The occupancy panel: how many warps an SM holds, which resource says so, and how each would change it."""
 
 from instruments.gpus import GPUS
-from instruments.occupancy import MOST_REGISTERS
+from instruments.occupancy import MOST_REGISTERS, reserved
 from instruments.occupancy import occupancy as of
-from instruments.occupancy import reserved
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Panel, canvas, menu, whole
 
 WARPS = (1, 2, 4, 8, 16, 32)
@@ -14,8 +13,9 @@ def occupancy(registers: int = 64, shared: int = 0, warps: int = 4, gpu: str = "
     figure = canvas(height=270)
     names = ("registers per thread", "KiB of shared memory per program", "warps per program")
     curves = {}
-    for place, (name, colour, marker, ticks) in enumerate(zip(names, (BLUE, GREEN, ORANGE), "os^", (
-            (32, 64, 128, 168, 255), (0, 50, 100, 150, 200), WARPS))):
+    for place, (name, colour, marker, ticks) in enumerate(
+        zip(names, (BLUE, GREEN, ORANGE), "os^", ((32, 64, 128, 168, 255), (0, 50, 100, 150, 200), WARPS))
+    ):
         axes = figure.add_axes((0.065 + 0.32 * place, 0.175, 0.285, 0.77))
         axes.set(ylim=(0, 70), xlabel=name)
         axes.xaxis.label.set_size(9)
@@ -30,8 +30,9 @@ def occupancy(registers: int = 64, shared: int = 0, warps: int = 4, gpu: str = "
         axes.spines[["top", "right"]].set_visible(False)
         if place == 0:
             axes.set_ylabel("warps on an SM at once", fontsize=9)
-        (line,) = axes.plot([], [], color=colour, linewidth=2, animated=True,
-                            drawstyle="default" if place == 2 else "steps-mid")
+        (line,) = axes.plot(
+            [], [], color=colour, linewidth=2, animated=True, drawstyle="default" if place == 2 else "steps-mid"
+        )
         (here,) = axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=10, animated=True)
         curves[name] = line, here
 
@@ -41,7 +42,7 @@ def occupancy(registers: int = 64, shared: int = 0, warps: int = 4, gpu: str = "
         most = device.shared_per_sm - reserved(device.arch)
         sweeps = {
             names[0]: (range(16, MOST_REGISTERS + 1), registers, lambda r: of(r, shared * 1024, warps, device)),
-            names[1]: (range(0, most // 1024 + 2), shared, lambda s: of(registers, s * 1024, warps, device)),
+            names[1]: (range(most // 1024 + 2), shared, lambda s: of(registers, s * 1024, warps, device)),
             names[2]: (WARPS, warps, lambda w: of(registers, shared * 1024, w, device)),
         }
         for name, (along, at, held) in sweeps.items():
@@ -52,19 +53,30 @@ def occupancy(registers: int = 64, shared: int = 0, warps: int = 4, gpu: str = "
         if not found.programs:
             return said + f"no program fits, for want of {found.limiter}: the launch fails."
         why = "full" if found.warps == found.most else f"limited by {found.limiter}"
-        said += (f"{found.programs} program{'s' * (found.programs != 1)} at once, {found.warps} of {found.most} warps "
-                 f"({found.share:.0%}), {why}. Each resource alone would allow "
-                 + ", ".join(f"{name} {count}" for name, count in found.limits.items()) + ".")
+        said += (
+            f"{found.programs} program{'s' * (found.programs != 1)} at once, {found.warps} of {found.most} warps "
+            f"({found.share:.0%}), {why}. Each resource alone would allow "
+            + ", ".join(f"{name} {count}" for name, count in found.limits.items())
+            + "."
+        )
         if found.limiter == "registers" and found.warps < found.most:
             more = ((r, of(r, shared * 1024, warps, device).warps) for r in range(registers, 15, -1))
             fewer = next((pair for pair in more if pair[1] > found.warps), None)
-            said += (" With {} registers it would be {} warps.".format(*fewer) if fewer else
-                     " Fewer registers would not help.")
+            said += (
+                " With {} registers it would be {} warps.".format(*fewer)
+                if fewer
+                else " Fewer registers would not help."
+            )
         return said
 
-    return Panel("Occupancy", figure, {
-        "registers": whole("registers", 16, MOST_REGISTERS, 64),
-        "shared": whole("shared, KiB", 0, 227, 0),
-        "warps": menu("warps", WARPS, 4),
-        "gpu": menu("GPU", GPUS, "H200"),
-    }, draw).set(registers=registers, shared=shared, warps=warps, gpu=gpu)
+    return Panel(
+        "Occupancy",
+        figure,
+        {
+            "registers": whole("registers", 16, MOST_REGISTERS, 64),
+            "shared": whole("shared, KiB", 0, 227, 0),
+            "warps": menu("warps", WARPS, 4),
+            "gpu": menu("GPU", GPUS, "H200"),
+        },
+        draw,
+    ).set(registers=registers, shared=shared, warps=warps, gpu=gpu)

@@ -36,7 +36,15 @@ from PIL import Image
 
 #: Okabe and Ito's colours, told apart by colour-blind readers. Panels add hatches or markers all the same.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#F0E442",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
 
 WIDTH, HEIGHT = 760, 330  # of a picture, in CSS pixels
 SHARPNESS = 1.25  # picture pixels per CSS pixel: text stays crisp on dense screens, and a redraw stays fast
@@ -57,11 +65,19 @@ class Powers(ipywidgets.HBox):
     def __init__(self, label: str, low: float, high: float, value: float, base: float = 2, step: float = 1):
         self._base, self._step = base, step
         self.least, self.most = base**low, base**high
-        self._slider = ipywidgets.FloatSlider(min=low, max=high, step=step, value=low, readout=False,
-                                              description=label, style={"description_width": "96px"},
-                                              layout={"width": "245px"})
-        self._field = ipywidgets.BoundedFloatText(min=self.least, max=self.most, value=self.least,
-                                                  layout={"width": "110px"})
+        self._slider = ipywidgets.FloatSlider(
+            min=low,
+            max=high,
+            step=step,
+            value=low,
+            readout=False,
+            description=label,
+            style={"description_width": "96px"},
+            layout={"width": "245px"},
+        )
+        self._field = ipywidgets.BoundedFloatText(
+            min=self.least, max=self.most, value=self.least, layout={"width": "110px"}
+        )
         super().__init__([self._slider, self._field], layout={"width": "365px"})
         self._slider.observe(self._slid, names="value")
         self._field.observe(self._typed, names="value")
@@ -91,14 +107,25 @@ class Powers(ipywidgets.HBox):
 
 def whole(label: str, low: int, high: int, value: int) -> ipywidgets.IntSlider:
     """A slider over the whole numbers from low to high."""
-    return ipywidgets.IntSlider(value=value, min=low, max=high, description=label,
-                                style={"description_width": "96px"}, layout={"width": "365px"})
+    return ipywidgets.IntSlider(
+        value=value,
+        min=low,
+        max=high,
+        description=label,
+        style={"description_width": "96px"},
+        layout={"width": "365px"},
+    )
 
 
 def menu(label: str, options, value) -> ipywidgets.Dropdown:
     """One of several names."""
-    return ipywidgets.Dropdown(options=list(options), value=value, description=label,
-                               style={"description_width": "96px"}, layout={"width": "365px"})
+    return ipywidgets.Dropdown(
+        options=list(options),
+        value=value,
+        description=label,
+        style={"description_width": "96px"},
+        layout={"width": "365px"},
+    )
 
 
 class Checks(ipywidgets.VBox):
@@ -108,11 +135,15 @@ class Checks(ipywidgets.VBox):
 
     def __init__(self, label: str, options, value=None, width: str = "120px"):
         self.options = tuple(options)
-        self._boxes = {name: ipywidgets.Checkbox(description=name, indent=False, layout={"width": width})
-                       for name in self.options}
-        super().__init__([
-            ipywidgets.HTML(html.escape(label)),
-            ipywidgets.Box(list(self._boxes.values()), layout={"flex_flow": "row wrap"})])
+        self._boxes = {
+            name: ipywidgets.Checkbox(description=name, indent=False, layout={"width": width}) for name in self.options
+        }
+        super().__init__(
+            [
+                ipywidgets.HTML(html.escape(label)),
+                ipywidgets.Box(list(self._boxes.values()), layout={"flex_flow": "row wrap"}),
+            ]
+        )
         self._setting = False
         for box in self._boxes.values():
             box.observe(self._ticked, names="value")
@@ -157,10 +188,15 @@ class Panel:
         self._redraw()
         for control in self.controls.values():
             control.observe(self._moved, names="value")
-        self.box = ipywidgets.VBox([
-            ipywidgets.HTML(f"<b>{html.escape(title)}</b>"),
-            ipywidgets.Box(list(self.controls.values()), layout={"flex_flow": "row wrap", "max_width": f"{WIDTH}px"}),
-            self._page])
+        self.box = ipywidgets.VBox(
+            [
+                ipywidgets.HTML(f"<b>{html.escape(title)}</b>"),
+                ipywidgets.Box(
+                    list(self.controls.values()), layout={"flex_flow": "row wrap", "max_width": f"{WIDTH}px"}
+                ),
+                self._page,
+            ]
+        )
 
     @property
     def values(self) -> dict:
@@ -171,8 +207,9 @@ class Panel:
         """Moves several controls, then redraws once."""
         unknown = [name for name in values if name not in self.controls]
         if unknown:
-            raise ValueError(f"{unknown[0]}: {self.title!r} has no such control, expected one of "
-                             + ", ".join(self.controls))
+            raise ValueError(
+                f"{unknown[0]}: {self.title!r} has no such control, expected one of " + ", ".join(self.controls)
+            )
         with self._lock:
             self._setting = True
             try:
@@ -225,15 +262,19 @@ class Panel:
             f'<p role="status" aria-live="polite" style="line-height:1.4;min-height:4.2em;max-width:{WIDTH}px;'
             f'margin:4px 0">{sentence}</p>{error}'
             f'<img alt="{sentence}" width="{width}" height="{height}" decoding="sync" '
-            f'style="max-width:100%;height:auto" src="data:image/png;base64,{self._picture}">')
+            f'style="max-width:100%;height:auto" src="data:image/png;base64,{self._picture}">'
+        )
 
     def __repr__(self):
         return f"{self.title}. {self.sentence}"
 
     def _ipython_display_(self):
         width, height = self._size
-        show(self.box, {"text/plain": repr(self), "image/png": self._picture},
-             {"image/png": {"width": width, "height": height}})
+        show(
+            self.box,
+            {"text/plain": repr(self), "image/png": self._picture},
+            {"image/png": {"width": width, "height": height}},
+        )
 
 
 def show(box: ipywidgets.Widget, still: dict, metadata: dict | None = None):

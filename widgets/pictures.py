@@ -16,7 +16,12 @@ def four_numbers(table: dict, title: str, about: str) -> Panel:
 
     table: path -> those four, None where there is no figure.
     """
-    kinds = {"predicted": (SKY, ""), "requested": (ORANGE, "//"), "moved (counters)": (GREEN, ""), "timed": (BLUE, "\\\\")}
+    kinds = {
+        "predicted": (SKY, ""),
+        "requested": (ORANGE, "//"),
+        "moved (counters)": (GREEN, ""),
+        "timed": (BLUE, "\\\\"),
+    }
     missing = {"requested": "not metered", "moved (counters)": "not recorded"}
     figure = canvas(height=380)
     axes = figure.add_axes((0.11, 0.12, 0.87, 0.76))
@@ -24,16 +29,30 @@ def four_numbers(table: dict, title: str, about: str) -> Panel:
         for place, ((kind, (colour, hatch)), value) in enumerate(zip(kinds.items(), values)):
             where = row + 0.3 - 0.2 * place
             if value:
-                axes.barh(where, value, 0.19, color=colour, hatch=hatch, edgecolor="white",
-                          label=kind if row == len(table) - 1 else None)
-            axes.text((value or 0) + 0.06, where, f"{value:.2f}" if value else missing.get(kind, "none"), va="center",
-                      fontsize=8)
+                axes.barh(
+                    where,
+                    value,
+                    0.19,
+                    color=colour,
+                    hatch=hatch,
+                    edgecolor="white",
+                    label=kind if row == len(table) - 1 else None,
+                )
+            axes.text(
+                (value or 0) + 0.06,
+                where,
+                f"{value:.2f}" if value else missing.get(kind, "none"),
+                va="center",
+                fontsize=8,
+            )
     axes.set_yticks(range(len(table)), table)
     axes.set_xlabel("multiples of |x|; timed: what a copy moves in that time", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, frameon=False, fontsize=9)
-    said = "; ".join(f"{path} " + ", ".join(f"{kind} {value:.2f}" for kind, value in zip(kinds, values) if value)
-                     for path, values in table.items())
+    said = "; ".join(
+        f"{path} " + ", ".join(f"{kind} {value:.2f}" for kind, value in zip(kinds, values) if value)
+        for path, values in table.items()
+    )
     return picture(title, figure, f"{about}: {said}.")
 
 
@@ -51,8 +70,10 @@ def errors_by_width(widths: list, off: dict, title: str, about: str) -> Panel:
     axes.set_ylabel("error", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    said = "; ".join(f"{name} " + ", ".join(f"{error:.1%} at {width:,}" for width, error in [*zip(widths, errors)][1::3])
-                     for name, errors in off.items())
+    said = "; ".join(
+        f"{name} " + ", ".join(f"{error:.1%} at {width:,}" for width, error in [*zip(widths, errors)][1::3])
+        for name, errors in off.items()
+    )
     return picture(title, figure, f"{about}: {said}.")
 
 
@@ -63,10 +84,20 @@ def bytes_and_launches(cases: list, copy_rate: float, launch_seconds: float) -> 
     span = [1e4, 6e9]
     axes.loglog(span, [nbytes / copy_rate * 1e6 for nbytes in span], color=BLUE, linewidth=2)
     axes.axhline(launch_seconds * 1e6, color=ORANGE, linewidth=2, linestyle="--")
-    for figures, marker, colour, label in (("called_us", "o", RED, "called from Python"),
-                                           ("graph_us", "x", "black", "GPU alone")):
-        axes.plot([case["bytes"] for case in cases], [case["impl"]["bytes-first"][figures] for case in cases], marker,
-                  color=colour, markersize=7, fillstyle="none", linestyle="none", label=label)
+    for figures, marker, colour, label in (
+        ("called_us", "o", RED, "called from Python"),
+        ("graph_us", "x", "black", "GPU alone"),
+    ):
+        axes.plot(
+            [case["bytes"] for case in cases],
+            [case["impl"]["bytes-first"][figures] for case in cases],
+            marker,
+            color=colour,
+            markersize=7,
+            fillstyle="none",
+            linestyle="none",
+            label=label,
+        )
     axes.annotate("bytes / copy roof", (1e9, 1e9 / copy_rate * 1e6), (-12, 2), textcoords="offset points", ha="right")
     axes.annotate("an empty launch", (3e9, launch_seconds * 1e6), (0, 5), textcoords="offset points", ha="right")
     axes.set(xlim=span, ylim=(1, 2000), xlabel="bytes of minimum traffic", ylabel="time per call, µs")
@@ -83,11 +114,16 @@ def bytes_and_launches(cases: list, copy_rate: float, launch_seconds: float) -> 
     called, alone = (smallest["impl"]["bytes-first"][key] * 1e-6 for key in ("called_us", "graph_us"))
     highest = max((case for case in cases if case["bytes"] > launch_seconds * copy_rate), key=above)
     shape = " x ".join(f"{length:,}" for length in highest["shape"])
-    return picture("Two limits: bytes and launches", figure, (
-        f"Time against bytes on an H200, both scales logarithmic. From about {size(launch_seconds * copy_rate)} on, most "
-        f"kernels follow the line of bytes over copy roof; furthest above it, {above(highest):.1f} times, is "
-        f"{highest['kernel']} of {shape}, whose rows are too wide to be read once. The smallest, "
-        f"{size(smallest['bytes'])}, takes {time(called)} as called and {time(alone)} on the GPU."))
+    return picture(
+        "Two limits: bytes and launches",
+        figure,
+        (
+            f"Time against bytes on an H200, both scales logarithmic. From about {size(launch_seconds * copy_rate)} on, most "
+            f"kernels follow the line of bytes over copy roof; furthest above it, {above(highest):.1f} times, is "
+            f"{highest['kernel']} of {shape}, whose rows are too wide to be read once. The smallest, "
+            f"{size(smallest['bytes'])}, takes {time(called)} as called and {time(alone)} on the GPU."
+        ),
+    )
 
 
 def tile_and_strips() -> Panel:
@@ -99,7 +135,9 @@ def tile_and_strips() -> Panel:
     rows, cols, steps, tile = 8, 10, 4, (4, 6)  # in tiles; which tile of C
 
     def box(x, y, width, height, colour="white", hatch="", line=1.0):
-        axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor="black", hatch=hatch, linewidth=line))
+        axes.add_patch(
+            Rectangle((x, y), width, height, facecolor=colour, edgecolor="black", hatch=hatch, linewidth=line)
+        )
 
     left, top = steps + 2.4, steps + 1
     box(0, top, steps, rows)
@@ -114,12 +152,22 @@ def tile_and_strips() -> Panel:
     box(left + tile[1], 1, 1, 1, ORANGE, "//", 1.8)
     box(left + tile[1], top + tile[0], 1, 1, GREEN, line=1.8)
     for x, y, text, size_, across in (
-            (steps / 2, top + 1.2, "A  [M, K]", 11, "center"), (left + 2, 1.2, "B  [K, N]", 11, "center"),
-            (left + 2, top + 1.2, "C  [M, N]", 11, "center"), (-0.2, top + tile[0] + 0.5, "BLOCK_M", 8.5, "right"),
-            (left + tile[1] + 0.5, -0.35, "BLOCK_N", 8.5, "center"), (1.5, top + tile[0] + 1.5, "BLOCK_K", 8.5, "center"),
-            (left + tile[1] + 1.2, top + tile[0] + 0.5, "tile", 9.5, "left"),
-            (steps + 0.15, top + tile[0] + 0.5, "strip", 9.5, "left"), (left + tile[1] + 1.2, 2.5, "strip", 9.5, "left")):
+        (steps / 2, top + 1.2, "A  [M, K]", 11, "center"),
+        (left + 2, 1.2, "B  [K, N]", 11, "center"),
+        (left + 2, top + 1.2, "C  [M, N]", 11, "center"),
+        (-0.2, top + tile[0] + 0.5, "BLOCK_M", 8.5, "right"),
+        (left + tile[1] + 0.5, -0.35, "BLOCK_N", 8.5, "center"),
+        (1.5, top + tile[0] + 1.5, "BLOCK_K", 8.5, "center"),
+        (left + tile[1] + 1.2, top + tile[0] + 0.5, "tile", 9.5, "left"),
+        (steps + 0.15, top + tile[0] + 0.5, "strip", 9.5, "left"),
+        (left + tile[1] + 1.2, 2.5, "strip", 9.5, "left"),
+    ):
         axes.text(x, y, text, fontsize=size_, ha=across, va="center")
-    return picture("A tile and its two strips", figure, (
-        "A program owns a tile of C, BLOCK_M x BLOCK_N. It needs a strip of A, BLOCK_M rows and all of K, and a strip of B, "
-        "all of K and BLOCK_N columns, and goes through both in steps of BLOCK_K (one step is hatched)."))
+    return picture(
+        "A tile and its two strips",
+        figure,
+        (
+            "A program owns a tile of C, BLOCK_M x BLOCK_N. It needs a strip of A, BLOCK_M rows and all of K, and a strip of B, "
+            "all of K and BLOCK_N columns, and goes through both in steps of BLOCK_K (one step is hatched)."
+        ),
+    )

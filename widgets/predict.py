@@ -60,10 +60,13 @@ class Prediction:
         self._button = ipywidgets.Button(description="Lock my guess", tooltip="Then the answer is shown")
         self._reply = ipywidgets.HTML()
         self._button.on_click(self._clicked)
-        self.box = ipywidgets.VBox([
-            ipywidgets.HTML(f"<b>Predict.</b> {html.escape(question)}"),
-            ipywidgets.HBox([self._entry, ipywidgets.HTML(html.escape(unit)), self._button]),
-            self._reply])
+        self.box = ipywidgets.VBox(
+            [
+                ipywidgets.HTML(f"<b>Predict.</b> {html.escape(question)}"),
+                ipywidgets.HBox([self._entry, ipywidgets.HTML(html.escape(unit)), self._button]),
+                self._reply,
+            ]
+        )
 
     @property
     def answer(self) -> float:
@@ -80,8 +83,10 @@ class Prediction:
         near = closeness(self.guess, self.answer, self.within)
         if self.answer and near != "right":
             near = f"guess over answer {number(self.guess / self.answer, digits=3)}, {near}"
-        return (f"Your guess: {number(self.guess, self.unit)}. Answer: {number(self.answer, self.unit)}. "
-                f"{near[0].upper()}{near[1:]}.")
+        return (
+            f"Your guess: {number(self.guess, self.unit)}. Answer: {number(self.answer, self.unit)}. "
+            f"{near[0].upper()}{near[1:]}."
+        )
 
     def lock(self, guess: float) -> str:
         """Keeps the guess for good and tells the answer. A second guess changes nothing."""
@@ -101,8 +106,9 @@ class Prediction:
             self._say(f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}", "#b00020")
 
     def _say(self, text: str, colour: str = "inherit"):
-        self._reply.value = (f'<p role="status" aria-live="polite" style="color:{colour};margin:4px 0">'
-                             f"{html.escape(text)}</p>")
+        self._reply.value = (
+            f'<p role="status" aria-live="polite" style="color:{colour};margin:4px 0">{html.escape(text)}</p>'
+        )
 
     def __repr__(self):
         return f"Predict. {self.question} {self.verdict or '(Run this cell to enter a guess.)'}"
@@ -112,8 +118,10 @@ class Prediction:
             folded = number(self.answer, self.unit)
         except Exception:  # an answer that later cells compute; locking a guess reports it if it stays so
             folded = "run the notebook: a later cell computes it"
-        return (f"<p><b>Predict.</b> {html.escape(self.question)}</p>"
-                f"<details><summary>Answer</summary>{html.escape(folded)}</details>")
+        return (
+            f"<p><b>Predict.</b> {html.escape(self.question)}</p>"
+            f"<details><summary>Answer</summary>{html.escape(folded)}</details>"
+        )
 
     def _ipython_display_(self):
         show(self.box, {"text/plain": repr(self), "text/html": self._still()})
@@ -125,22 +133,28 @@ class Predictions:
     @property
     def rows(self) -> list:
         """(question, guess, answer, how near), one per prediction."""
-        return [(p.question, "", "", "not guessed") if p.guess is None else
-                (p.question, number(p.guess, p.unit), number(p.answer, p.unit),
-                 closeness(p.guess, p.answer, p.within)) for p in RECORD.values()]
+        return [
+            (p.question, "", "", "not guessed")
+            if p.guess is None
+            else (p.question, number(p.guess, p.unit), number(p.answer, p.unit), closeness(p.guess, p.answer, p.within))
+            for p in RECORD.values()
+        ]
 
     def __repr__(self):
         if not RECORD:
             return "No predictions yet in this session."
-        return "\n".join(f"{question}  guess {guess}, answer {answer}: {near}" if guess else f"{question}  {near}"
-                         for question, guess, answer, near in self.rows)
+        return "\n".join(
+            f"{question}  guess {guess}, answer {answer}: {near}" if guess else f"{question}  {near}"
+            for question, guess, answer, near in self.rows
+        )
 
     def _repr_html_(self):
         if not RECORD:
             return f"<p>{self!r}</p>"
         left = 'style="text-align:left"'
-        body = "".join("<tr>" + "".join(f"<td {left}>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-                       for row in self.rows)
+        body = "".join(
+            "<tr>" + "".join(f"<td {left}>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows
+        )
         head = "".join(f"<th {left}>{name}</th>" for name in ("Question", "Your guess", "Answer", "How near"))
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 

@@ -24,7 +24,7 @@ PRESETS = {
     "GEMM": (lambda n, dtype: op_traffic("gemm", m=n, n=n, k=n, dtype=dtype), True, "h", RED),
 }
 
-ON_MATRIX = ("matmul", )  # how the names of recorded kernels begin that run on matrix units
+ON_MATRIX = ("matmul",)  # how the names of recorded kernels begin that run on matrix units
 
 X, Y = (0.01, 3e4), (3e9, 2e16)  # FLOP/B, FLOP/s
 
@@ -63,30 +63,64 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
     axes.set_ylabel("FLOP/s", fontsize=9)
     axes.minorticks_off()
     axes.set_xticks([0.1, 1, 10, 100, 1000, 1e4], ["0.1", "1", "10", "100", "1,000", "10,000"], fontsize=8)
-    axes.set_yticks([1e10, 1e11, 1e12, 1e13, 1e14, 1e15], ["10 G", "100 G", "1 T", "10 T", "100 T", "1,000 T"],
-                    fontsize=8)
+    axes.set_yticks(
+        [1e10, 1e11, 1e12, 1e13, 1e14, 1e15], ["10 G", "100 G", "1 T", "10 T", "100 T", "1,000 T"], fontsize=8
+    )
     axes.spines[["top", "right"]].set_visible(False)
     roofs = {}
     for kind, width in (("matrix", 2.2), ("vector", 1.4)):  # these change with the GPU, not with the sizes
-        roofs[kind] = (axes.plot([], [], color=BLACK, linewidth=width)[0],
-                       axes.text(X[1], 1, "", fontsize=8.5, ha="right", va="top"),
-                       axes.plot([], [], ":", color="#777777", linewidth=1)[0],
-                       axes.text(1, Y[0] * 1.25, "", fontsize=8.5, ha="left", va="bottom", color="#444444"))
+        roofs[kind] = (
+            axes.plot([], [], color=BLACK, linewidth=width)[0],
+            axes.text(X[1], 1, "", fontsize=8.5, ha="right", va="top"),
+            axes.plot([], [], ":", color="#777777", linewidth=1)[0],
+            axes.text(1, Y[0] * 1.25, "", fontsize=8.5, ha="left", va="bottom", color="#444444"),
+        )
     (copied,) = axes.plot([], [], "--", color=RED, linewidth=1)
     (multiplied,) = axes.plot([], [], "--", color=RED, linewidth=1)
     (dots,) = axes.plot([], [], "x", color=RED, markersize=7, markeredgewidth=1.6)
-    lone = axes.text(1, 1, "", fontsize=8, ha="left", va="center", color=RED,
-                     transform=offset_copy(axes.transData, figure, 8, 0, units="points"))
-    note = axes.text(0.995, 0.115, "", transform=axes.transAxes, fontsize=8, ha="right", va="bottom", color=RED,
-                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 1})
-    markers = {name: axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=8, animated=True)[0]
-               for name, (_, _, marker, colour) in PRESETS.items()}
+    lone = axes.text(
+        1,
+        1,
+        "",
+        fontsize=8,
+        ha="left",
+        va="center",
+        color=RED,
+        transform=offset_copy(axes.transData, figure, 8, 0, units="points"),
+    )
+    note = axes.text(
+        0.995,
+        0.115,
+        "",
+        transform=axes.transAxes,
+        fontsize=8,
+        ha="right",
+        va="bottom",
+        color=RED,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+    )
+    markers = {
+        name: axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=8, animated=True)[0]
+        for name, (_, _, marker, colour) in PRESETS.items()
+    }
     (yours,) = axes.plot([], [], "*", color="white", markeredgecolor=BLACK, markersize=14, animated=True)
     (ring,) = axes.plot([], [], "o", markerfacecolor="none", markeredgecolor=BLACK, markersize=17, animated=True)
-    labels = {side: [axes.text(1, 1, "", fontsize=8.5, ha=ha, va=va, animated=True,
-                               transform=offset_copy(axes.transData, figure, x, y, units="points"))
-                     for _ in range(len(PRESETS) + 1)]
-              for side, x, y, ha, va in (("above", -8, 6, "right", "bottom"), ("below", 8, -5, "left", "top"))}
+    labels = {
+        side: [
+            axes.text(
+                1,
+                1,
+                "",
+                fontsize=8.5,
+                ha=ha,
+                va=va,
+                animated=True,
+                transform=offset_copy(axes.transData, figure, x, y, units="points"),
+            )
+            for _ in range(len(PRESETS) + 1)
+        ]
+        for side, x, y, ha, va in (("above", -8, 6, "right", "bottom"), ("below", 8, -5, "left", "top"))
+    }
     shown = ()  # GPU, dtype and whether measured, of the roofs drawn last
     large = []  # the shares of their roof that measured kernels reach, in percent
 
@@ -109,10 +143,15 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
         top = flat or device.peak(matrix)
         copied.set_data(([X[0], top / copy], [X[0] * copy, top]) if copy else ([], []))
         multiplied.set_data(([top / copy if copy else X[0], X[1]], [flat, flat]) if flat else ([], []))
-        timed = [(Traffic({"all": case["bytes"]}, {}, case["flops"]), case["impl"]["bytes-first"]["graph_us"] * 1e-6,
-                  matrix if case["kernel"].startswith(ON_MATRIX) else "vector")
-                 for case in recorded.get("cases", ()) if case["dtype"] == dtype and case["flops"]
-                 and "graph_us" in case["impl"].get("bytes-first", {})]
+        timed = [
+            (
+                Traffic({"all": case["bytes"]}, {}, case["flops"]),
+                case["impl"]["bytes-first"]["graph_us"] * 1e-6,
+                matrix if case["kernel"].startswith(ON_MATRIX) else "vector",
+            )
+            for case in recorded.get("cases", ())
+            if case["dtype"] == dtype and case["flops"] and "graph_us" in case["impl"].get("bytes-first", {})
+        ]
         dots.set_data([work.intensity for work, *_ in timed], [work.flops / seconds for work, seconds, _ in timed])
         shares = [(work, work.roofline_seconds(device, unit) / seconds) for work, seconds, unit in timed]
         low = [work.intensity for work, share in shares if share < 0.01]
@@ -120,8 +159,13 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
         if low:
             lowest = min((work.flops / seconds for work, seconds, _ in timed if work.intensity == max(low)))
             lone.set_position((max(low), lowest))
-        note.set_text("" if not measured else f"no measurements are recorded for the {device.name}" if not recorded else
-                      f"measured: × the course's kernels, dashed: copy and matmul\n{provenance(device.name.lower())}")
+        note.set_text(
+            ""
+            if not measured
+            else f"no measurements are recorded for the {device.name}"
+            if not recorded
+            else f"measured: × the course's kernels, dashed: copy and matmul\n{provenance(device.name.lower())}"
+        )
         return [100 * share for work, share in shares if work.bytes > device.l2]
 
     def draw(gpu, dtype, n, look_at, flops, nbytes, unit, measured):
@@ -136,14 +180,15 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
         if shown != (gpu, dtype, measured):
             shown = gpu, dtype, measured
             large = draw_roofs(device, dtype, matrix, _recorded(gpu) if measured else None, measured)
-        points = {name: (each.intensity, each.flops / each.roofline_seconds(device, units[name]))
-                  for name, each in work.items()}
+        points = {
+            name: (each.intensity, each.flops / each.roofline_seconds(device, units[name]))
+            for name, each in work.items()
+        }
         for name, marker in (*markers.items(), (YOURS, yours)):
             marker.set_data([points[name][0]], [points[name][1]])
         ring.set_data([points[look_at][0]], [points[look_at][1]])
         for side, texts in labels.items():
-            groups = _group({name: point for name, point in points.items()
-                             if (name == YOURS) == (side == "below")})
+            groups = _group({name: point for name, point in points.items() if (name == YOURS) == (side == "below")})
             for i, text in enumerate(texts):
                 text.set_visible(i < len(groups))
                 if i < len(groups):
@@ -157,17 +202,26 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
             said += f" Measured there: kernels that move more than L2 holds reach {span}% of their roof."
         return said
 
-    return Panel("Roofline", figure, {
-        "gpu": menu("GPU", GPUS, "H200"),
-        "dtype": menu("dtype", DTYPES, "bf16"),
-        "n": Powers("size n", 6, 14, 4096),
-        "look_at": menu("look at", [*PRESETS, YOURS], "RMSNorm"),
-        "flops": Powers("your FLOPs", 3, 15, 1e9, base=10, step=0.1),
-        "nbytes": Powers("your bytes", 3, 12, 1e8, base=10, step=0.1),
-        "unit": menu("yours on", ("vector", "matrix"), "vector"),
-        "measured": ipywidgets.Checkbox(value=True, description="show what was measured", indent=False,
-                                        layout={"width": "220px", "margin": "2px 2px 2px 106px"}),
-    }, draw).set(gpu=gpu, dtype=dtype, n=n, look_at=look_at)
+    return Panel(
+        "Roofline",
+        figure,
+        {
+            "gpu": menu("GPU", GPUS, "H200"),
+            "dtype": menu("dtype", DTYPES, "bf16"),
+            "n": Powers("size n", 6, 14, 4096),
+            "look_at": menu("look at", [*PRESETS, YOURS], "RMSNorm"),
+            "flops": Powers("your FLOPs", 3, 15, 1e9, base=10, step=0.1),
+            "nbytes": Powers("your bytes", 3, 12, 1e8, base=10, step=0.1),
+            "unit": menu("yours on", ("vector", "matrix"), "vector"),
+            "measured": ipywidgets.Checkbox(
+                value=True,
+                description="show what was measured",
+                indent=False,
+                layout={"width": "220px", "margin": "2px 2px 2px 106px"},
+            ),
+        },
+        draw,
+    ).set(gpu=gpu, dtype=dtype, n=n, look_at=look_at)
 
 
 def _sentence(name: str, work: Traffic, gpu, unit: str, matrix: str, n: int, dtype: str) -> str:
@@ -176,15 +230,19 @@ def _sentence(name: str, work: Traffic, gpu, unit: str, matrix: str, n: int, dty
     seconds = work.roofline_seconds(gpu, unit)
     bound = work.intensity >= ridge
     what = "Your own work" if name == YOURS else f"{name}, n = {n:,}, {dtype}"
-    said = (f"{what}: {rate(work.flops, 'FLOP')} over {size(work.bytes)} is {number(work.intensity, digits=3)} FLOP/B, "
-            f"{'right' if bound else 'left'} of the {gpu.name}'s ridge of {number(ridge, digits=3)} for its {units}, "
-            f"so {'compute' if bound else 'memory'}-bound: at least {time(seconds)}")
+    said = (
+        f"{what}: {rate(work.flops, 'FLOP')} over {size(work.bytes)} is {number(work.intensity, digits=3)} FLOP/B, "
+        f"{'right' if bound else 'left'} of the {gpu.name}'s ridge of {number(ridge, digits=3)} for its {units}, "
+        f"so {'compute' if bound else 'memory'}-bound: at least {time(seconds)}"
+    )
     if not bound:
         said += f", at most {number(100 * work.compute_seconds(gpu, unit) / seconds, digits=2)}% of the units' rate"
     said += "."
     if not on_matrix and matrix != "vector" and name != YOURS:
-        said += (f" The matrix units' ridge, {number(gpu.ridge(matrix), digits=3)}, is not this code's: it does not "
-                 "run on them.")
+        said += (
+            f" The matrix units' ridge, {number(gpu.ridge(matrix), digits=3)}, is not this code's: it does not "
+            "run on them."
+        )
     if matrix == "vector":
         said += f" The {gpu.name} has no matrix instruction for {dtype}: its vector units do the matrix products."
     return said

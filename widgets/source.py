@@ -10,8 +10,10 @@ from pygments.lexers import PythonLexer
 
 ROOT = Path(__file__).resolve().parents[1]
 
-_BOX = ("background:#f7f7f7;color:#222;border:1px solid #ddd;border-radius:4px;padding:8px 10px;margin:4px 0;"
-        "overflow-x:auto;line-height:1.35;font-size:13px")
+_BOX = (
+    "background:#f7f7f7;color:#222;border:1px solid #ddd;border-radius:4px;padding:8px 10px;margin:4px 0;"
+    "overflow-x:auto;line-height:1.35;font-size:13px"
+)
 _NUMBER = "color:#767676;user-select:none;-webkit-user-select:none"
 
 
@@ -35,8 +37,13 @@ class Source:
             lines, first = inspect.getsourcelines(function)
             file = Path(inspect.getsourcefile(function)).resolve()
             name = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else file.name
-            self.parts.append((name, max(first, 1), inspect.cleandoc("".join(lines)) if lines[0][:1] == " "
-                               else "".join(lines).rstrip("\n")))
+            self.parts.append(
+                (
+                    name,
+                    max(first, 1),
+                    inspect.cleandoc("".join(lines)) if lines[0][:1] == " " else "".join(lines).rstrip("\n"),
+                )
+            )
 
     def __repr__(self):
         return "\n\n\n".join(f"# {name}, line {first}\n{source}" for name, first, source in self.parts)
@@ -50,12 +57,15 @@ class Source:
         marked = highlight(source, PythonLexer(stripnl=False), formatter).rstrip("\n").split("\n")
         last = first + len(marked) - 1
         digits = len(str(last))
-        body = "\n".join(f'<span style="{_NUMBER}">{number:>{digits}}  </span>{line}'
-                         for number, line in enumerate(marked, first))
-        return (f'<div style="{_BOX}"><div style="color:#555;font-family:sans-serif;margin-bottom:4px">'
-                f'<b>{html.escape(name)}</b>, lines {first} to {last}</div>'
-                f'<pre style="margin:0;background:transparent;color:inherit;font-size:inherit;line-height:inherit">'
-                f"{body}</pre></div>")
+        body = "\n".join(
+            f'<span style="{_NUMBER}">{number:>{digits}}  </span>{line}' for number, line in enumerate(marked, first)
+        )
+        return (
+            f'<div style="{_BOX}"><div style="color:#555;font-family:sans-serif;margin-bottom:4px">'
+            f"<b>{html.escape(name)}</b>, lines {first} to {last}</div>"
+            f'<pre style="margin:0;background:transparent;color:inherit;font-size:inherit;line-height:inherit">'
+            f"{body}</pre></div>"
+        )
 
 
 def show_source(shown, *more) -> Source:

@@ -25,8 +25,15 @@ def _asked_intensity(block_m: int, block_n: int, dtype) -> float:
     return tile.flops / tile.bytes_read
 
 
-def tile_intensity(block_m: int = 128, block_n: int = 128, block_k: int = 64, stages: int = 3, warps: int = 8,
-                   dtype: str = "bf16", gpu: str = "H200") -> Panel:
+def tile_intensity(
+    block_m: int = 128,
+    block_n: int = 128,
+    block_k: int = 64,
+    stages: int = 3,
+    warps: int = 8,
+    dtype: str = "bf16",
+    gpu: str = "H200",
+) -> Panel:
     """FLOP per byte that a tile asks of L2, beside the ridge; its shared memory and accumulators, beside the limits."""
     figure = canvas(height=300)
     left = figure.add_axes((0.085, 0.155, 0.435, 0.8))
@@ -48,8 +55,10 @@ def tile_intensity(block_m: int = 128, block_n: int = 128, block_k: int = 64, st
     right.set_xticklabels(["0", "half", "all there is"], fontsize=8)
     right.spines[["top", "right", "left"]].set_visible(False)
     right.axvline(1, color=BLACK, linewidth=1)
-    bars = [right.barh(2 - i, 0, 0.4, color=colour, hatch=hatch, edgecolor="white", animated=True)[0]
-            for i, (colour, hatch) in enumerate(((BLUE, ""), (GREEN, "//"), (ORANGE, "..")))]
+    bars = [
+        right.barh(2 - i, 0, 0.4, color=colour, hatch=hatch, edgecolor="white", animated=True)[0]
+        for i, (colour, hatch) in enumerate(((BLUE, ""), (GREEN, "//"), (ORANGE, "..")))
+    ]
     colours = dict(zip(bars, (BLUE, GREEN, ORANGE)))
     names = [right.text(0.01, 2 - i + 0.24, "", fontsize=8.5, va="bottom") for i in range(3)]
     most = [right.text(1.37, 2 - i + 0.24, "", fontsize=8.5, va="bottom") for i in range(3)]
@@ -59,7 +68,7 @@ def tile_intensity(block_m: int = 128, block_n: int = 128, block_k: int = 64, st
     def draw(block_m, block_n, block_k, stages, warps, dtype, gpu):
         device, block_m, block_n, block_k = GPUS[gpu], round(block_m), round(block_n), int(block_k)
         kind, threads = DTYPES[dtype], 32 * int(warps)
-        unit = next((u for u in (("tf32", ) if dtype == "fp32" else (dtype, )) if u in device.matrix), "vector")
+        unit = next((u for u in (("tf32",) if dtype == "fp32" else (dtype,)) if u in device.matrix), "vector")
         ridge = device.ridge(unit)
         asked = matmul_traffic(N, N, N, kind, tile=(block_m, block_n))
         intensity = _asked_intensity(block_m, block_n, kind)
@@ -80,7 +89,7 @@ def tile_intensity(block_m: int = 128, block_n: int = 128, block_k: int = 64, st
             names[2].set_text("registers per thread, sums")
             for text, limit in zip(most, (f"{limits[0]:,} B", f"{REGISTERS:,}", f"{MOST_REGISTERS}")):
                 text.set_text(f"of {limit}")
-        side = (block_m * block_n)**0.5
+        side = (block_m * block_n) ** 0.5
         here.set_data([side], [intensity])
         here_text.set_position((side * 1.12, intensity / 1.1) if side < 300 else (side / 4, intensity / 1.6))
         here_text.set_text(number(intensity, digits=3))
@@ -90,11 +99,13 @@ def tile_intensity(block_m: int = 128, block_n: int = 128, block_k: int = 64, st
             bar.set_facecolor(RED if used > limit else colours[bar])
             text.set_text(f"{used:,.0f}")
 
-        said = (f"{block_m} x {block_n} by {block_k}, {dtype}: {number(intensity, digits=3)} FLOP per byte read, "
-                f"{'at or above' if intensity >= ridge else 'below'} the {gpu}'s ridge of {number(ridge, digits=3)}. "
-                f"A product of {N:,} cubed asks L2 for {size(asked.bytes)}; DRAM need move only {size(least.bytes)}. ")
+        said = (
+            f"{block_m} x {block_n} by {block_k}, {dtype}: {number(intensity, digits=3)} FLOP per byte read, "
+            f"{'at or above' if intensity >= ridge else 'below'} the {gpu}'s ridge of {number(ridge, digits=3)}. "
+            f"A product of {N:,} cubed asks L2 for {size(asked.bytes)}; DRAM need move only {size(least.bytes)}. "
+        )
         count = buffers(stages, device.arch)
-        said += (f"{count} buffer{'s' * (count != 1)} take {shared:,} B of shared memory")
+        said += f"{count} buffer{'s' * (count != 1)} take {shared:,} B of shared memory"
         at_once = min(device.shared_per_sm // (shared + reserved(device.arch)), REGISTERS // (block_m * block_n))
         if shared > limits[0]:
             said += f", more than the {limits[0]:,} B that one program may have: it does not run."
@@ -104,16 +115,23 @@ def tile_intensity(block_m: int = 128, block_n: int = 128, block_k: int = 64, st
         elif sums > MOST_REGISTERS:
             said += f"; {number(sums)} sums per thread are more than its {MOST_REGISTERS} registers: they spill."
         else:
-            said += (f", the sums {number(sums)} registers of each of {threads} threads: at most {at_once} "
-                     f"program{'s' * (at_once != 1)} at once on a multiprocessor.")
+            said += (
+                f", the sums {number(sums)} registers of each of {threads} threads: at most {at_once} "
+                f"program{'s' * (at_once != 1)} at once on a multiprocessor."
+            )
         return said
 
-    return Panel("What a tile asks for", figure, {
-        "block_m": Powers("BLOCK_M", 4, 10, 128),
-        "block_n": Powers("BLOCK_N", 4, 10, 128),
-        "block_k": menu("BLOCK_K", (16, 32, 64, 128, 256), 64),
-        "stages": whole("stages", 1, 6, 3),
-        "warps": menu("warps", (4, 8, 16), 8),
-        "dtype": menu("dtype", DTYPES, "bf16"),
-        "gpu": menu("GPU", GPUS, "H200"),
-    }, draw).set(block_m=block_m, block_n=block_n, block_k=block_k, stages=stages, warps=warps, dtype=dtype, gpu=gpu)
+    return Panel(
+        "What a tile asks for",
+        figure,
+        {
+            "block_m": Powers("BLOCK_M", 4, 10, 128),
+            "block_n": Powers("BLOCK_N", 4, 10, 128),
+            "block_k": menu("BLOCK_K", (16, 32, 64, 128, 256), 64),
+            "stages": whole("stages", 1, 6, 3),
+            "warps": menu("warps", (4, 8, 16), 8),
+            "dtype": menu("dtype", DTYPES, "bf16"),
+            "gpu": menu("GPU", GPUS, "H200"),
+        },
+        draw,
+    ).set(block_m=block_m, block_n=block_n, block_k=block_k, stages=stages, warps=warps, dtype=dtype, gpu=gpu)

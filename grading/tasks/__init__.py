@@ -10,25 +10,79 @@ import importlib
 import inspect
 import re
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import numpy as np
 
 from grading.arrays import STORAGE, Tensor, decode, encode, rounded, tensor
 
 #: Kinds of failure, the most telling first; `Task.hints` may say for each of them what to do.
-KINDS = ("not_defined", "stopped", "left_over", "no_kernel", "foreign_kernel", "refused", "out_of_bounds", "unwritten",
-         "promise", "race", "exception", "compile", "tf32", "count", "type", "dtype", "shape", "strides", "not_by_kernel",
-         "torch_work", "slip", "overflow", "infinite", "nan", "divisor", "sixteen_bit", "rounded_output", "row_scale", "tail",
-         "some_rows", "wrong", "not_read", "input_changed", "kept", "verdict", "tile_too_wide", "whole_tensor", "bytes",
-         "sectors", "slow")
+KINDS = (
+    "not_defined",
+    "stopped",
+    "left_over",
+    "no_kernel",
+    "foreign_kernel",
+    "refused",
+    "out_of_bounds",
+    "unwritten",
+    "promise",
+    "race",
+    "exception",
+    "compile",
+    "tf32",
+    "count",
+    "type",
+    "dtype",
+    "shape",
+    "strides",
+    "not_by_kernel",
+    "torch_work",
+    "slip",
+    "overflow",
+    "infinite",
+    "nan",
+    "divisor",
+    "sixteen_bit",
+    "rounded_output",
+    "row_scale",
+    "tail",
+    "some_rows",
+    "wrong",
+    "not_read",
+    "input_changed",
+    "kept",
+    "verdict",
+    "tile_too_wide",
+    "whole_tensor",
+    "bytes",
+    "sectors",
+    "slow",
+)
 
 #: What torch may do with tensors of any size beside a kernel: make new ones.
-ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "zeros", "zeros_like", "new_zeros",
-               "full", "full_like", "new_full", "ones", "ones_like", "new_ones", "zero_", "fill_")
+ALLOCATIONS = (
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "new_empty",
+    "new_empty_strided",
+    "zeros",
+    "zeros_like",
+    "new_zeros",
+    "full",
+    "full_like",
+    "new_full",
+    "ones",
+    "ones_like",
+    "new_ones",
+    "zero_",
+    "fill_",
+)
 
 #: The seed of the notebook's own `check`; `grade` draws a secret one.
 PUBLIC_SEED = 20260
@@ -128,8 +182,8 @@ class Slip:
         set_ = object.__setattr__
         set_(self, "fault", fault)
         set_(self, "hint", hint)
-        set_(self, "ways", tuple((way, ) if isinstance(way, str) else tuple(way) for way in ways))
-        set_(self, "answer", (answer, ) if isinstance(answer, str) else tuple(answer))
+        set_(self, "ways", tuple((way,) if isinstance(way, str) else tuple(way) for way in ways))
+        set_(self, "answer", (answer,) if isinstance(answer, str) else tuple(answer))
         set_(self, "functions", tuple(functions))
         set_(self, "results", tuple(results))
         for edit in (*(edit for way in self.ways for edit in way), *self.answer):
@@ -146,7 +200,11 @@ def gives(*names: str, in_place: tuple = (), uses: tuple = (), **dtypes: str):
     """
 
     def declare(oracle):
-        oracle.results, oracle.in_place, oracle.uses = {**dict.fromkeys(names, ""), **dtypes}, tuple(in_place), tuple(uses)
+        oracle.results, oracle.in_place, oracle.uses = (
+            {**dict.fromkeys(names, ""), **dtypes},
+            tuple(in_place),
+            tuple(uses),
+        )
         return oracle
 
     return declare
@@ -162,8 +220,10 @@ def called(function: Callable, arguments: dict):
 
 def plain(arguments: dict) -> dict:
     """Arguments as an oracle gets them: tensors as float64 arrays, dtypes by their names."""
-    return {name: value.values if isinstance(value, Tensor) else value.name if isinstance(value, DType) else value
-            for name, value in arguments.items()}
+    return {
+        name: value.values if isinstance(value, Tensor) else value.name if isinstance(value, DType) else value
+        for name, value in arguments.items()
+    }
 
 
 def expected(oracle: Callable, arguments: dict, results: Callable | None = None) -> list:
@@ -171,18 +231,22 @@ def expected(oracle: Callable, arguments: dict, results: Callable | None = None)
     default."""
     declared = results or oracle
     came = called(oracle, plain(arguments))
-    came = came if isinstance(came, (tuple, list)) and len(declared.results) > 1 else (came, )
+    came = came if isinstance(came, (tuple, list)) and len(declared.results) > 1 else (came,)
     if len(came) != len(declared.results):
         raise ValueError(f"oracle {declared.__name__}: {len(came)} results, and {len(declared.results)} are declared")
-    return [Expected(name, value, _dtype_of(dtype, arguments), name if name in declared.in_place else "")
-            for (name, dtype), value in zip(declared.results.items(), came)]
+    return [
+        Expected(name, value, _dtype_of(dtype, arguments), name if name in declared.in_place else "")
+        for (name, dtype), value in zip(declared.results.items(), came)
+    ]
 
 
 def _dtype_of(name: str, arguments: dict) -> str:
     if not name or name in STORAGE:
         return name
     argument = arguments[name]
-    return argument.dtype if isinstance(argument, Tensor) else argument.name if isinstance(argument, DType) else argument
+    return (
+        argument.dtype if isinstance(argument, Tensor) else argument.name if isinstance(argument, DType) else argument
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,7 +293,9 @@ class Task:
             raise ValueError(f"task {self.id}: hints for {sorted(unknown)}, expected some of {', '.join(KINDS)}")
         strangers = {case.function for case in self.cases} - {"", *self.functions}
         if strangers or not self.cases:
-            raise ValueError(f"task {self.id}: cases of {sorted(strangers)}, expected some of {', '.join(self.functions)}")
+            raise ValueError(
+                f"task {self.id}: cases of {sorted(strangers)}, expected some of {', '.join(self.functions)}"
+            )
         for slip in self.slips:
             self.mistaken(slip)
 
@@ -256,8 +322,11 @@ def _mistaken(task: Task, slip: Slip) -> list:
         found = []
         for way in slip.ways:
             pairs = [edit.split(" -> ") for edit in way]
-            touched = [name for name in slip.functions or task.functions if task.functions[name] and all(
-                old in source_of(task.functions[name]) for old, _ in pairs)]
+            touched = [
+                name
+                for name in slip.functions or task.functions
+                if task.functions[name] and all(old in source_of(task.functions[name]) for old, _ in pairs)
+            ]
             if not touched:
                 raise ValueError(f"task {task.id}, slip {slip.fault!r}: {way} fits no oracle")
             found += [(name, edited(task.functions[name], pairs)) for name in touched]
@@ -270,7 +339,7 @@ def source_of(oracle: Callable) -> str:
     """The source that slips edit: the oracle's, after that of the functions it uses, without decorators."""
     parts = [*getattr(oracle, "uses", ()), oracle]
     sources = [textwrap.dedent(inspect.getsource(part)) for part in parts]
-    return "\n\n".join(source[re.search(r"^def ", source, re.MULTILINE).start():] for source in sources)
+    return "\n\n".join(source[re.search(r"^def ", source, re.MULTILINE).start() :] for source in sources)
 
 
 def edited(oracle: Callable, pairs: list) -> Callable:
@@ -298,7 +367,13 @@ def guesses(task: Task, slip: Slip, function: str, arguments: dict, widths: list
             try:
                 with np.errstate(all="ignore"):
                     came = expected(mistaken, arguments, results=oracle)
-            except (ArithmeticError, ValueError, IndexError, NameError, TypeError):  # a mistake may make no sense of a case
+            except (
+                ArithmeticError,
+                ValueError,
+                IndexError,
+                NameError,
+                TypeError,
+            ):  # a mistake may make no sense of a case
                 continue
             found.append([e for e in came if not slip.results or e.name in slip.results])
     return found
@@ -336,8 +411,10 @@ class Given:
             elif name in self.task.prepared and name in before:
                 value = before[name]
             elif (value.shape, value.stride, value.dtype) != (first[name].shape, first[name].stride, first[name].dtype):
-                raise ValueError(f"task {self.task.id}, case {self.task.cases[index].name!r}: {name} has another form at "
-                                 "each turn; draw sizes from rng.sizes")
+                raise ValueError(
+                    f"task {self.task.id}, case {self.task.cases[index].name!r}: {name} has another form at "
+                    "each turn; draw sizes from rng.sizes"
+                )
             kept[name] = value
         return kept
 
@@ -389,6 +466,28 @@ def task(task_id: str) -> Task:
     return known[task_id]
 
 
-__all__ = ["ALLOCATIONS", "Case", "DType", "Draw", "Expected", "Given", "KINDS", "PUBLIC_SEED", "RandomTensor", "Slip", "Speed",
-           "Task", "Tensor", "decode", "encode", "exercises", "gives", "module_of", "plain", "rounded", "task", "tasks_of",
-           "tensor"]
+__all__ = [
+    "ALLOCATIONS",
+    "Case",
+    "DType",
+    "Draw",
+    "Expected",
+    "Given",
+    "KINDS",
+    "PUBLIC_SEED",
+    "RandomTensor",
+    "Slip",
+    "Speed",
+    "Task",
+    "Tensor",
+    "decode",
+    "encode",
+    "exercises",
+    "gives",
+    "module_of",
+    "plain",
+    "rounded",
+    "task",
+    "tasks_of",
+    "tensor",
+]

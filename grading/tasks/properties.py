@@ -32,8 +32,14 @@ def row_cases(make, function: str = "", leave_out: tuple = (), **dtypes: str) ->
             continue
         dtype = dtypes.get(name.replace(" ", "_"), dtype)
         label = f"{rows} x {cols} {dtype}, {name}"
-        found.append(Case(f"{function}, {label}" if function else label, make(rows, cols, dtype, cols + pad if pad else None),
-                          function, hint=PADDED if pad else ""))
+        found.append(
+            Case(
+                f"{function}, {label}" if function else label,
+                make(rows, cols, dtype, cols + pad if pad else None),
+                function,
+                hint=PADDED if pad else "",
+            )
+        )
     return tuple(found)
 
 
@@ -42,7 +48,7 @@ SHAPES = {
     "one tile": ((4, 256), "fp32"),
     "ragged": ((3, 1000), "bf16"),
     "one element": ((1, 1), "bf16"),
-    "one dimension, one less than a power of two": ((1023, ), "fp16"),
+    "one dimension, one less than a power of two": ((1023,), "fp16"),
     "one more than a power of two": ((1, 8193), "bf16"),
     "primes": ((11, 911), "fp16"),
     "three dimensions": ((3, 5, 67), "fp32"),
@@ -52,5 +58,7 @@ SHAPES = {
 
 def shape_cases(make) -> tuple:
     """The cases of SHAPES. make(shape, dtype) -> a Case's `make`."""
-    return tuple(Case(f"{' x '.join(map(str, shape))} {dtype}, {name}", make(shape, dtype))
-                 for name, (shape, dtype) in SHAPES.items())
+    return tuple(
+        Case(f"{' x '.join(map(str, shape))} {dtype}, {name}", make(shape, dtype))
+        for name, (shape, dtype) in SHAPES.items()
+    )

@@ -50,20 +50,42 @@ def lab(tmp_path_factory):
         (folder / name).symlink_to(ROOT / name)
     (folder / "lessons").mkdir()
     settings = home / "settings" / "@jupyterlab"
-    for path, content in (("apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False}),
-                          ("docmanager-extension/plugin", {"autosave": False})):
+    for path, content in (
+        ("apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False}),
+        ("docmanager-extension/plugin", {"autosave": False}),
+    ):
         (settings / path).parent.mkdir(parents=True, exist_ok=True)
         settings.joinpath(path + ".jupyterlab-settings").write_text(json.dumps(content))
-    env = {**os.environ, "JUPYTER_CONFIG_DIR": f"{home}/config", "JUPYTER_DATA_DIR": f"{home}/data",
-           "JUPYTER_RUNTIME_DIR": f"{home}/runtime", "IPYTHONDIR": f"{home}/ipython",
-           "JUPYTERLAB_SETTINGS_DIR": f"{home}/settings", "JUPYTERLAB_WORKSPACES_DIR": f"{home}/workspaces"}
+    env = {
+        **os.environ,
+        "JUPYTER_CONFIG_DIR": f"{home}/config",
+        "JUPYTER_DATA_DIR": f"{home}/data",
+        "JUPYTER_RUNTIME_DIR": f"{home}/runtime",
+        "IPYTHONDIR": f"{home}/ipython",
+        "JUPYTERLAB_SETTINGS_DIR": f"{home}/settings",
+        "JUPYTERLAB_WORKSPACES_DIR": f"{home}/workspaces",
+    }
     port = _free_port()
     with open(home / "log", "w") as log:
         server = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1",
-             f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={folder}",
-             "--IdentityProvider.token=", "--LabApp.expose_app_in_browser=True"],
-            cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT)
+            [
+                sys.executable,
+                "-m",
+                "jupyterlab",
+                "--no-browser",
+                "--allow-root",
+                "--ServerApp.ip=127.0.0.1",
+                f"--ServerApp.port={port}",
+                "--ServerApp.port_retries=0",
+                f"--ServerApp.root_dir={folder}",
+                "--IdentityProvider.token=",
+                "--LabApp.expose_app_in_browser=True",
+            ],
+            cwd=folder,
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
     try:
         url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 60
         while True:
@@ -117,8 +139,12 @@ def keep(tmp_path):
 
 def _notebook(folder: Path, name: str, source: str) -> str:
     cell = nbformat.v4.new_code_cell(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{source}")
-    nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata={
-        "kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}), folder / name)
+    nbformat.write(
+        nbformat.v4.new_notebook(
+            cells=[cell], metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+        ),
+        folder / name,
+    )
     return name
 
 
@@ -126,7 +152,8 @@ def _open_and_run(page, lab, path: str, seconds: float = 120):
     """Opens a notebook, runs all its cells and waits until the kernel has nothing left to do."""
     page.goto(f"{lab[0]}/lab/tree/{path}?reset")
     page.wait_for_function(
-        "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'")
+        "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+    )
     page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
     page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
     page.wait_for_function(
@@ -135,14 +162,16 @@ def _open_and_run(page, lab, path: str, seconds: float = 120):
                    return w.sessionContext.session.kernel.status === 'idle'
                        && cells.every(c => c.model.executionCount !== null
                                            || c.model.outputs.toJSON().some(o => o.output_type === 'error')); }""",
-        timeout=seconds * 1000)
+        timeout=seconds * 1000,
+    )
 
 
 def _errors(page) -> list:
     return page.evaluate(
         """() => window.jupyterapp.shell.currentWidget.content.widgets.filter(c => c.model.type === 'code')
             .flatMap(c => c.model.outputs.toJSON()).filter(o => o.output_type === 'error')
-            .map(o => o.ename + ': ' + o.evalue)""")
+            .map(o => o.ename + ': ' + o.evalue)"""
+    )
 
 
 def _panel(page, title: str):
@@ -247,8 +276,10 @@ def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
 
 
 def test_a_guess_is_locked_and_answered(page, lab, keep, capsys):
-    source = (f"from widgets import predict\nfrom IPython.display import display\n"
-              f"for i in range({PRESSES}):\n    display(predict(f'q{{i}}', f'Question {{i}}?', 33.6, unit='MB'))")
+    source = (
+        f"from widgets import predict\nfrom IPython.display import display\n"
+        f"for i in range({PRESSES}):\n    display(predict(f'q{{i}}', f'Question {{i}}?', 33.6, unit='MB'))"
+    )
     _open_and_run(page, lab, _notebook(lab[1], "predict.ipynb", source))
     assert _errors(page) == []
     output = page.locator(".jp-OutputArea").first

@@ -45,8 +45,10 @@ def submissions(exercise: str, answers: list, again: bool) -> list:
     again: where a task has no k-th answer, begin with its first once more.
     """
     by_task = {task: [a for a in answers if a.task == task] for task in sorted({a.task for a in answers})}
-    return [(exercise, [found[k % len(found)] for found in by_task.values() if again or k < len(found)])
-            for k in range(max(map(len, by_task.values())))]
+    return [
+        (exercise, [found[k % len(found)] for found in by_task.values() if again or k < len(found)])
+        for k in range(max(map(len, by_task.values())))
+    ]
 
 
 def checked(job: tuple) -> list:
@@ -78,12 +80,15 @@ def counted(said: str, judge, things: list, answers: list, seeds: range) -> bool
     """Judge each thing with each seed and print `said n/n`: an answer counts where no verdict on it is wrong."""
     begun = time.monotonic()
     jobs = [(thing, seed) for thing in things for seed in seeds]
-    with ProcessPoolExecutor(WORKERS, initializer=torch.set_num_threads, initargs=(1, )) as pool:
+    with ProcessPoolExecutor(WORKERS, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         found = pool.map(judge, jobs, chunksize=4 if judge is checked else 1)
         faults = [fault for faults in tqdm(found, said, len(jobs), file=sys.stderr, leave=False) for fault in faults]
     bad = {str(answer) for answer, _ in faults}
-    print(f"{said} {len(answers) - len(bad)}/{len(answers)}  ({len(seeds)} seed{'s' * (len(seeds) != 1)} each, "
-          f"{time.monotonic() - begun:.0f} s)", flush=True)
+    print(
+        f"{said} {len(answers) - len(bad)}/{len(answers)}  ({len(seeds)} seed{'s' * (len(seeds) != 1)} each, "
+        f"{time.monotonic() - begun:.0f} s)",
+        flush=True,
+    )
     for about, words in faults:
         print(f"  {words}" if isinstance(about, Answer) else f"  {about}: {words}")
     return not bad
@@ -125,8 +130,11 @@ def main(argv: list | None = None) -> int:
     options = parser.parse_args(argv)
     if options.seeds < 1:
         parser.error(f"--seeds: got {options.seeds}, expected 1 or more")
-    print(f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, torch {torch.__version__}, triton "
-          f"{triton.__version__}, {os.cpu_count()} cores, isolation: {jail.level()}\n", flush=True)
+    print(
+        f"{datetime.date.today().isoformat()}, Python {platform.python_version()}, torch {torch.__version__}, triton "
+        f"{triton.__version__}, {os.cpu_count()} cores, isolation: {jail.level()}\n",
+        flush=True,
+    )
 
     right, wrong, whole_right, whole_wrong = [], [], [], []
     for path in sorted(HERE.glob("test_[0-9][0-9].py")):
@@ -136,8 +144,10 @@ def main(argv: list | None = None) -> int:
         wrong += these[1]
         whole_right += submissions(table.EXERCISE, these[0], again=True)
         whole_wrong += submissions(table.EXERCISE, these[1], again=False)
-        counts = ", ".join(f"{task} {sum(a.task == task for a in these[0])} and {sum(a.task == task for a in these[1])}"
-                           for task in sorted(table.SOLUTION))
+        counts = ", ".join(
+            f"{task} {sum(a.task == task for a in these[0])} and {sum(a.task == task for a in these[1])}"
+            for task in sorted(table.SOLUTION)
+        )
         print(f"right and wrong answers to {counts}", flush=True)
     print()
 
@@ -156,7 +166,7 @@ def main(argv: list | None = None) -> int:
         print(f"attacks stopped {total - len(missed)}/{total}  ({time.monotonic() - begun:.0f} s)")
         good &= not missed
     if "apart" in options.parts:
-        few = all_seeds[:max(1, options.seeds // 25)]
+        few = all_seeds[: max(1, options.seeds // 25)]
         good &= counted("apart: right answers accepted", apart_right, [*RIGHT.items()], [*RIGHT], few)
         good &= counted("apart: wrong answers rejected", apart_wrong, [*WRONG.items()], [*WRONG], few)
         good &= counted("apart: attacks stopped", apart_attack, [*ATTACKS], [*ATTACKS], range(1, 2))

@@ -20,9 +20,10 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from grading.tasks import PUBLIC_SEED, Draw, Tensor, source_of, task as find_task
 from grading.notebook import verdict
 from grading.release import ROOT, grade_id, task_id
+from grading.tasks import PUBLIC_SEED, Draw, Tensor, source_of
+from grading.tasks import task as find_task
 
 _FILES = tempfile.TemporaryDirectory(prefix="answers-")  # Triton reads a kernel's source from its file while we run
 PREAMBLE = "import torch\nfrom instruments.backend import triton, tl\n\n"
@@ -68,8 +69,11 @@ def handed_in(exercise: str, changes: dict, path: Path, base: str = "solutions")
 def answers(exercise: str) -> dict:
     """{task id: source of the answer cell} of the exercise's solution; given cells stand before each of them."""
     nb = nbformat.read(ROOT / "solutions" / f"{exercise}.ipynb", as_version=4)
-    return {task_id(grade_id(cell)): cell.source for cell in nb.cells
-            if cell.cell_type == "code" and grade_id(cell).startswith("answer_")}
+    return {
+        task_id(grade_id(cell)): cell.source
+        for cell in nb.cells
+        if cell.cell_type == "code" and grade_id(cell).startswith("answer_")
+    }
 
 
 def stub(task_id: str) -> str:
@@ -98,15 +102,28 @@ class Answer:
 
 def right_answers(solution: dict, right: dict) -> list:
     """The solution's answers, and those in other styles."""
-    return [Answer(name, task, source, True) for name, (task, source) in
-            [*(("solution", item) for item in sorted(solution.items())), *right.items()]]
+    return [
+        Answer(name, task, source, True)
+        for name, (task, source) in [*(("solution", item) for item in sorted(solution.items())), *right.items()]
+    ]
 
 
 def wrong_answers(solution: dict, wrong: dict) -> list:
     """The wrong answers, whole, and those that the tasks' slips make."""
-    return [*slip_answers(solution), *(Answer(name, task, given if isinstance(given, str) else edited(solution[task], *given), False,
-                   (kinds, ) if isinstance(kinds, str) else kinds or (), tuple(words))
-            for name, (task, given, kinds, words) in wrong.items())]
+    return [
+        *slip_answers(solution),
+        *(
+            Answer(
+                name,
+                task,
+                given if isinstance(given, str) else edited(solution[task], *given),
+                False,
+                (kinds,) if isinstance(kinds, str) else kinds or (),
+                tuple(words),
+            )
+            for name, (task, given, kinds, words) in wrong.items()
+        ),
+    ]
 
 
 def slip_answers(solution: dict) -> list:
@@ -116,13 +133,24 @@ def slip_answers(solution: dict) -> list:
     for task in map(find_task, sorted(solution)):
         for slip in task.slips:
             changes = [edit.split(" -> ") for edit in slip.answer]
-            if changes and all(old in solution[task.id] for old, _ in changes):  # tasks share slips, and not their texts
+            if changes and all(
+                old in solution[task.id] for old, _ in changes
+            ):  # tasks share slips, and not their texts
                 source = edited(solution[task.id], *changes)
-                made.append(Answer(f"slip: {slip.fault}", task.id, source, False, ("slip", ), (slip.fault, )))
+                made.append(Answer(f"slip: {slip.fault}", task.id, source, False, ("slip",), (slip.fault,)))
             elif not task.kernel and not any(isinstance(v, Tensor) for v in task.cases[0].make(Draw([1], 0)).values()):
-                made += [Answer(f"slip: {slip.fault}, way {way} of {name}", task.id, _by_oracle(task, name, mistaken, solution),
-                                False, ("slip", ), (slip.fault, ))
-                         for way, (name, mistaken) in enumerate(task.mistaken(slip), 1) if not slip.results]
+                made += [
+                    Answer(
+                        f"slip: {slip.fault}, way {way} of {name}",
+                        task.id,
+                        _by_oracle(task, name, mistaken, solution),
+                        False,
+                        ("slip",),
+                        (slip.fault,),
+                    )
+                    for way, (name, mistaken) in enumerate(task.mistaken(slip), 1)
+                    if not slip.results
+                ]
     return made
 
 
@@ -160,8 +188,11 @@ def fault(answer: Answer, found) -> str:
     if answer.right:
         good = found.status in ("passed", "pending") and found.points + found.pending_points == found.max_points
     else:
-        good = ((found.status, found.points, found.pending_points) == ("failed", 0, 0)
-                and (not answer.kinds or found.kind in answer.kinds) and all(word in found.hint for word in answer.words))
+        good = (
+            (found.status, found.points, found.pending_points) == ("failed", 0, 0)
+            and (not answer.kinds or found.kind in answer.kinds)
+            and all(word in found.hint for word in answer.words)
+        )
     return "" if good else f"{answer}: {found.kind}: {found}"
 
 

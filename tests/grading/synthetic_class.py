@@ -62,16 +62,18 @@ def wrong(exercise, rng):
 def broken(exercise, rng):
     """Files that are not notebooks, or hardly."""
     whole = text(solution(exercise))
-    return rng.choice([
-        {"homework.ipynb": whole[:len(whole) // 2]},
-        {"homework.ipynb": b""},
-        {"homework.ipynb": b"\x89PNG\r\n\x1a\n"},
-        {"homework.pdf": b"%PDF-1.4"},
-        {"homework.ipynb": b"[]"},
-        {"homework.ipynb": b"<<<<<<< HEAD\n" + whole},
-        {"homework.zip": b"PK\x03\x04 broken"},
-        {},
-    ])
+    return rng.choice(
+        [
+            {"homework.ipynb": whole[: len(whole) // 2]},
+            {"homework.ipynb": b""},
+            {"homework.ipynb": b"\x89PNG\r\n\x1a\n"},
+            {"homework.pdf": b"%PDF-1.4"},
+            {"homework.ipynb": b"[]"},
+            {"homework.ipynb": b"<<<<<<< HEAD\n" + whole},
+            {"homework.zip": b"PK\x03\x04 broken"},
+            {},
+        ]
+    )
 
 
 def odd(exercise, rng):
@@ -124,14 +126,25 @@ def _misbehaving(code: str):
 
 hang = _misbehaving("while True: pass")
 stubborn = _misbehaving("while True:\n    try:\n        while True: pass\n    except BaseException: pass")
-fork = _misbehaving("import os, time\nfor _ in range(20):\n    if os.fork() == 0:\n"
-                    "        os.setsid(); time.sleep(600); os._exit(0)")
+fork = _misbehaving(
+    "import os, time\nfor _ in range(20):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(600); os._exit(0)"
+)
 flood = _misbehaving("while True: print('flood ' * 1000)")
 leaves = _misbehaving("import os; os._exit(0)")
 
 #: of each dozen submissions, how many are of which kind
-MIX = ((good, 4), (wrong, 3), (odd, 1.5), (broken, 1), (untouched, 0.5), (hang, 0.5), (fork, 0.5), (flood, 0.5),
-       (leaves, 0.4), (stubborn, 0.1))
+MIX = (
+    (good, 4),
+    (wrong, 3),
+    (odd, 1.5),
+    (broken, 1),
+    (untouched, 0.5),
+    (hang, 0.5),
+    (fork, 0.5),
+    (flood, 0.5),
+    (leaves, 0.4),
+    (stubborn, 0.1),
+)
 
 
 def signed(content: bytes, learner: str) -> bytes:

@@ -8,7 +8,9 @@ SOLUTION = answers(EXERCISE)
 # ---------------------------------------------------------------- right, in another style
 
 RIGHT = {
-    "one formula": ("04.1", '''
+    "one formula": (
+        "04.1",
+        """
 def norm_bytes(tokens, hidden):
     return 36 * tokens * hidden + 24 * tokens + 2 * hidden
 
@@ -20,8 +22,11 @@ def fused_bytes(tokens, hidden, inter):
 
 def saved_microseconds(tokens, hidden, inter, layers, bandwidth):
     return (68 * tokens * hidden + 48 * tokens + 4 * tokens * inter) * layers / bandwidth / 1e6
-'''),
-    "a table of ops": ("04.1", '''
+""",
+    ),
+    "a table of ops": (
+        "04.1",
+        """
 def moved(*tensors):
     return sum(elements * size for elements, size in tensors)
 
@@ -40,8 +45,11 @@ def fused_bytes(tokens, hidden, inter):
 def saved_microseconds(tokens, hidden, inter, layers, bandwidth):
     per_layer = layer_bytes(tokens, hidden, inter) - fused_bytes(tokens, hidden, inter)
     return 1e6 * layers * per_layer / bandwidth / 1e12
-'''),
-    "by lists": ("04.1", '''
+""",
+    ),
+    "by lists": (
+        "04.1",
+        """
 def norm_bytes(tokens, hidden):
     per_element, per_row = [2, 4, 4, 4, 4, 4, 4, 4, 2, 2, 2], [4] * 6
     return tokens * (hidden * sum(per_element) + sum(per_row)) + hidden * 2
@@ -58,8 +66,11 @@ def fused_bytes(tokens, hidden, inter):
 def saved_microseconds(tokens, hidden, inter, layers, bandwidth):
     before, after = (count(tokens, hidden, inter) / (bandwidth * 1e6) for count in (layer_bytes, fused_bytes))
     return layers * before - layers * after
-'''),
-    "rows in a loop": ("04.2", '''
+""",
+    ),
+    "rows in a loop": (
+        "04.2",
+        """
 @triton.jit
 def rows_kernel(x_ptr, scale_ptr, shift_ptr, y_ptr, stride, cols, limit, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
@@ -74,8 +85,11 @@ def fused_chain(x, scale, shift, limit):
     y = x.new_empty(x.shape)
     rows_kernel[(len(x), )](x, scale, shift, y, x.stride(0), x.shape[1], float(limit), BLOCK=512)
     return y
-'''),
-    "tiles": ("04.2", '''
+""",
+    ),
+    "tiles": (
+        "04.2",
+        """
 @triton.jit
 def tiles_kernel(x_ptr, a_ptr, b_ptr, y_ptr, stride, rows, cols, limit, M: tl.constexpr, N: tl.constexpr):
     r = tl.program_id(0) * M + tl.arange(0, M)[:, None]
@@ -91,8 +105,11 @@ def fused_chain(x, scale, shift, limit):
     grid = (triton.cdiv(rows, 4), triton.cdiv(cols, 128))
     tiles_kernel[grid](x, scale, shift, y, x.stride(0), rows, cols, limit, 4, 128)
     return y
-'''),
-    "striding, the row tile whole": ("04.2", '''
+""",
+    ),
+    "striding, the row tile whole": (
+        "04.2",
+        """
 @triton.jit
 def walk(x_ptr, a_ptr, b_ptr, y_ptr, stride, rows, cols, limit, BLOCK: tl.constexpr):
     c = tl.arange(0, BLOCK)
@@ -105,8 +122,11 @@ def fused_chain(x, scale, shift, limit):
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     walk[(2, )](x, scale, shift, y, x.stride(0), *x.shape, limit, BLOCK=triton.next_power_of_2(x.shape[1]))
     return y
-'''),
-    "a column of programs": ("04.3", '''
+""",
+    ),
+    "a column of programs": (
+        "04.3",
+        """
 @triton.jit
 def columns_kernel(x_ptr, bias_ptr, y_ptr, stride, rows, cols, BLOCK: tl.constexpr):
     c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -120,8 +140,11 @@ def bias_gelu(x, bias):
     y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     columns_kernel[(triton.cdiv(x.shape[1], 128), )](x, bias, y, x.stride(0), *x.shape, BLOCK=128)
     return y
-'''),
-    "tall tiles": ("04.3", '''
+""",
+    ),
+    "tall tiles": (
+        "04.3",
+        """
 @triton.jit
 def half_one_plus_tanh(u):
     return 1 / (1 + tl.exp2(u * -2.8853900817779268))
@@ -141,8 +164,11 @@ def bias_gelu(x, bias):
     y = x.new_empty((rows, cols))
     tall[(triton.cdiv(rows, 64), triton.cdiv(cols, 64))](x, bias, y, x.stride(0), rows, cols, ROWS=64, COLS=64)
     return y
-'''),
-    "a tanh that cannot overflow": ("04.3", '''
+""",
+    ),
+    "a tanh that cannot overflow": (
+        "04.3",
+        """
 @triton.jit
 def own_tanh(x_ptr, bias_ptr, y_ptr, stride, rows, cols, M: tl.constexpr, N: tl.constexpr):
     r = (tl.program_id(1) * M + tl.arange(0, M)[:, None]).to(tl.int64)
@@ -158,8 +184,11 @@ def bias_gelu(x, bias):
     own_tanh[lambda meta: (triton.cdiv(x.shape[1], meta["N"]), triton.cdiv(x.shape[0], meta["M"]))](
         x, bias, y, x.stride(0), *x.shape, M=32, N=32)
     return y
-'''),
-    "split and join": ("04.4", '''
+""",
+    ),
+    "split and join": (
+        "04.4",
+        """
 @triton.jit
 def forward(both_ptr, y_ptr, size, BLOCK: tl.constexpr):
     i = tl.program_id(0) * 2 * BLOCK + tl.arange(0, 2 * BLOCK)
@@ -188,8 +217,11 @@ def swiglu_backward(dy, gate_up):
     d = torch.empty_like(gate_up)
     backward[(triton.cdiv(dy.numel(), 256), )](dy, gate_up, d, dy.numel(), 256)
     return d
-'''),
-    "row by row": ("04.4", '''
+""",
+    ),
+    "row by row": (
+        "04.4",
+        """
 @triton.jit
 def pair(ptr, row, c, inter):
     g = tl.load(ptr + row * 2 * inter + 2 * c, c < inter, 0).to(tl.float32)
@@ -222,8 +254,11 @@ def swiglu_backward(dy, gate_up):
     d = torch.zeros_like(gate_up)
     bw[(len(dy), )](dy, gate_up, d, dy.shape[1], triton.next_power_of_2(dy.shape[1]))
     return d
-'''),
-    "two small functions": ("04.5", '''
+""",
+    ),
+    "two small functions": (
+        "04.5",
+        """
 def busy(kernel, gpu):
     peak = gpu[kernel["unit"]] * kernel["efficiency"]
     memory, compute = kernel["bytes"] / gpu["bandwidth"], kernel["flops"] / peak
@@ -236,8 +271,11 @@ def decide(unfused, fused, needed_by_backward, gpu):
     first = dict(fused[0], bytes=fused[0]["bytes"] + needed_by_backward)
     before, after = total(unfused, gpu), total([first] + fused[1:], gpu)
     return ["leave", "fuse"][after <= 0.95 * before], before - after
-'''),
-    "numpy": ("04.5", '''
+""",
+    ),
+    "numpy": (
+        "04.5",
+        """
 import numpy as np
 
 def decide(unfused, fused, needed_by_backward, gpu):
@@ -249,8 +287,11 @@ def decide(unfused, fused, needed_by_backward, gpu):
         times.append(max(float(np.maximum(nbytes / gpu["bandwidth"], work).sum()), len(kernels) * gpu["launch"]))
     gain = times[0] - times[1]
     return ("fuse", gain) if gain / times[0] >= 0.05 else ("leave", gain)
-'''),
-    "rates": ("04.5", '''
+""",
+    ),
+    "rates": (
+        "04.5",
+        """
 def decide(unfused, fused, needed_by_backward, gpu):
     def seconds(kernels, written):
         on_gpu, on_host = 0.0, 0.0
@@ -262,7 +303,8 @@ def decide(unfused, fused, needed_by_backward, gpu):
     saved = seconds(unfused, 0) - seconds(fused, needed_by_backward)
     worth = saved >= seconds(unfused, 0) / 20
     return ("fuse" if worth else "leave"), saved
-'''),
+""",
+    ),
 }
 
 # ---------------------------------------------------------------- wrong, each with its hint
@@ -275,121 +317,292 @@ WIDE_LOAD = """    start = tl.program_id(0).to(tl.int64) * BLOCK  # rows follow 
     element = start + tl.arange(0, BLOCK)
     tl.store(y_ptr + element, y.to(y_ptr.dtype.element_ty), mask=element < size)
 """
-APART = (WIDE_LOAD, """    element = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+APART = (
+    WIDE_LOAD,
+    """    element = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = element < size
     gate = tl.load(gate_up_ptr + 2 * element, mask=inside).to(tl.float32)
     up = tl.load(gate_up_ptr + 2 * element + 1, mask=inside).to(tl.float32)
     y = gate * tl.sigmoid(1.702 * gate) * (up + 1)
     tl.store(y_ptr + element, y.to(y_ptr.dtype.element_ty), mask=inside)
-""")  # as right, and slower
+""",
+)  # as right, and slower
 TWO_LOADS = "    gate = tl.load(gate_up_ptr + 2 * element, mask=inside).to(tl.float32)\n"
 HALVES = ("2 * element, mask", "element // inter * 2 * inter + element % inter, mask")
 
 WRONG = {
     # name: task, changes to the solution or a whole answer, kind of finding, words that the hint has to hold
-    "norm in bf16": ("04.1", [("to_fp32 = 2 * x + 4 * x", "to_fp32 = 0"),
-        ("square = 4 * x + 4 * x", "square = 2 * x + 2 * x"), ("mean = 4 * x", "mean = 2 * x"),
-        ("scaled = 4 * x + 4 * tokens + 4 * x", "scaled = 2 * x + 4 * tokens + 2 * x"),
-        ("to_bf16 = 4 * x + 2 * x", "to_bf16 = 0")], "slip", ["counted in bf16", "fp32"]),
-    "no row statistics": ("04.1", [("4 * tokens + 4 * tokens", "0"), ("mean = 4 * x + 4 * tokens", "mean = 4 * x"),
-        ("scaled = 4 * x + 4 * tokens", "scaled = 4 * x")], "slip", ["numbers per row"]),
-    "one norm": ("04.1", [("2 * norm_bytes(tokens, hidden) + 2 * add", "norm_bytes(tokens, hidden) + add")], "slip",
-        ["only one norm"]),
-    "hidden columns": ("04.1",
-        [("2 * tokens * inter, 3 * 2 * tokens * inter", "2 * tokens * hidden, 3 * 2 * tokens * hidden")], "slip",
-        ["inter"]),
+    "norm in bf16": (
+        "04.1",
+        [
+            ("to_fp32 = 2 * x + 4 * x", "to_fp32 = 0"),
+            ("square = 4 * x + 4 * x", "square = 2 * x + 2 * x"),
+            ("mean = 4 * x", "mean = 2 * x"),
+            ("scaled = 4 * x + 4 * tokens + 4 * x", "scaled = 2 * x + 4 * tokens + 2 * x"),
+            ("to_bf16 = 4 * x + 2 * x", "to_bf16 = 0"),
+        ],
+        "slip",
+        ["counted in bf16", "fp32"],
+    ),
+    "no row statistics": (
+        "04.1",
+        [
+            ("4 * tokens + 4 * tokens", "0"),
+            ("mean = 4 * x + 4 * tokens", "mean = 4 * x"),
+            ("scaled = 4 * x + 4 * tokens", "scaled = 4 * x"),
+        ],
+        "slip",
+        ["numbers per row"],
+    ),
+    "one norm": (
+        "04.1",
+        [("2 * norm_bytes(tokens, hidden) + 2 * add", "norm_bytes(tokens, hidden) + add")],
+        "slip",
+        ["only one norm"],
+    ),
+    "hidden columns": (
+        "04.1",
+        [("2 * tokens * inter, 3 * 2 * tokens * inter", "2 * tokens * hidden, 3 * 2 * tokens * hidden")],
+        "slip",
+        ["inter"],
+    ),
     "nonsense": ("04.1", [("return to_fp32 + square", "return 17 + 0 * square")], "wrong", ["One line per operation"]),
-    "the lesson's seven passes": ("04.1", [("return to_fp32 + square + mean + shifted + scale + scaled + to_bf16 + y",
-        "return 7 * 2 * x")], "slip", ["seven passes"]),
-    "all in bf16, casts and all": ("04.1", [("to_fp32 = 2 * x + 4 * x", "to_fp32 = 4 * x"),
-        ("square = 4 * x + 4 * x", "square = 4 * x"), ("mean = 4 * x + 4 * tokens", "mean = 2 * x + 2 * tokens"),
-        ("4 * tokens + 4 * tokens", "4 * tokens"), ("scaled = 4 * x + 4 * tokens + 4 * x", "scaled = 4 * x + 2 * tokens"),
-        ("to_bf16 = 4 * x + 2 * x", "to_bf16 = 4 * x")], "slip", ["counted in bf16"]),
+    "the lesson's seven passes": (
+        "04.1",
+        [("return to_fp32 + square + mean + shifted + scale + scaled + to_bf16 + y", "return 7 * 2 * x")],
+        "slip",
+        ["seven passes"],
+    ),
+    "all in bf16, casts and all": (
+        "04.1",
+        [
+            ("to_fp32 = 2 * x + 4 * x", "to_fp32 = 4 * x"),
+            ("square = 4 * x + 4 * x", "square = 4 * x"),
+            ("mean = 4 * x + 4 * tokens", "mean = 2 * x + 2 * tokens"),
+            ("4 * tokens + 4 * tokens", "4 * tokens"),
+            ("scaled = 4 * x + 4 * tokens + 4 * x", "scaled = 4 * x + 2 * tokens"),
+            ("to_bf16 = 4 * x + 2 * x", "to_bf16 = 4 * x"),
+        ],
+        "slip",
+        ["counted in bf16"],
+    ),
     "gigabytes": ("04.1", [("bandwidth * 1e12", "bandwidth * 1e9")], "slip", ["TB/s"]),
-
-    "arithmetic in the dtype of x": ("04.2", [("mask=inside).to(tl.float32)", "mask=inside)"),
-        ("shift_ptr + columns, mask=inside)", "shift_ptr + columns, mask=inside).to(x.dtype)"),
-        ("scale_ptr + columns, mask=inside)", "scale_ptr + columns, mask=inside).to(x.dtype)")],
-        ("slip", "overflow"), ["float32"]),
-    "no mask on x": ("04.2", [("x_row_stride + columns, mask=inside", "x_row_stride + columns")], "out_of_bounds",
-        ["mask"]),
-    "no mask on the store": ("04.2", [("y.to(y_ptr.dtype.element_ty), mask=inside", "y.to(y_ptr.dtype.element_ty)")],
-        "out_of_bounds", ["writes y["]),
-    "cols for the row stride": ("04.2", [("row * x_row_stride", "row * cols")],
-        ("some_rows", "not_read", "nan", "out_of_bounds"), ["row"]),
+    "arithmetic in the dtype of x": (
+        "04.2",
+        [
+            ("mask=inside).to(tl.float32)", "mask=inside)"),
+            ("shift_ptr + columns, mask=inside)", "shift_ptr + columns, mask=inside).to(x.dtype)"),
+            ("scale_ptr + columns, mask=inside)", "scale_ptr + columns, mask=inside).to(x.dtype)"),
+        ],
+        ("slip", "overflow"),
+        ["float32"],
+    ),
+    "no mask on x": (
+        "04.2",
+        [("x_row_stride + columns, mask=inside", "x_row_stride + columns")],
+        "out_of_bounds",
+        ["mask"],
+    ),
+    "no mask on the store": (
+        "04.2",
+        [("y.to(y_ptr.dtype.element_ty), mask=inside", "y.to(y_ptr.dtype.element_ty)")],
+        "out_of_bounds",
+        ["writes y["],
+    ),
+    "cols for the row stride": (
+        "04.2",
+        [("row * x_row_stride", "row * cols")],
+        ("some_rows", "not_read", "nan", "out_of_bounds"),
+        ["row"],
+    ),
     "one block of columns": ("04.2", [("triton.cdiv(cols, BLOCK), rows", "1, rows")], "unwritten", ["columns"]),
     "fp32 out": ("04.2", [("dtype=x.dtype", "dtype=torch.float32")], "dtype", ["dtype of x"]),
-    "two kernels": ("04.2", [("    return y", "    chain_kernel[(triton.cdiv(cols, BLOCK), rows)](x, scale, shift, "
-        "y, x.stride(0), cols, limit, BLOCK=BLOCK)\n    return y")], "bytes", ["One kernel"]),
-    "clamped by torch": ("04.2", [("    return y", "    return y.clamp(max=limit)")], ("not_by_kernel", "torch_work"),
-        ["torch"]),
-    "relu rounded": ("04.2", [("tl.maximum(scale * x + shift, 0.0)",
-        "tl.maximum(scale * x + shift, 0.0).to(y_ptr.dtype.element_ty).to(tl.float32)")], "slip",
-        ["rounded to 16 bits"]),
-    "axes exchanged": ("04.2", [("tl.program_id(1)", "tl.program_id(2 - 2)"), ("tl.program_id(0) * BLOCK",
-        "tl.program_id(1) * BLOCK")], "out_of_bounds", ["axes of the grid", "tl.program_id(0)"]),
-    "in place": ("04.2", [("y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)", "y = x"),
-        ("y_ptr + row * cols", "y_ptr + row * x_row_stride")], "strides", ["torch.empty"]),
-
-    "bias by row": ("04.3", [("bias_ptr + column, mask=column < cols", "bias_ptr + row % cols")], ("slip", "bytes"),
-        ["bias"]),
-    "tanh that overflows": ("04.3",
-        [("z * tl.sigmoid(two_u)", "0.5 * z * (1 + (tl.exp(two_u) - 1) / (tl.exp(two_u) + 1))")], "nan",
-        ["overflows"]),
-    "bias for every row": ("04.3",
-        [("bias_ptr + column, mask=column < cols", "bias_ptr + column + 0 * row, mask=inside")], "bytes",
-        ["bias", "16 rows"]),
-    "one row per program": ("04.3", [("BLOCK_M, BLOCK_N = 16, 256", "BLOCK_M, BLOCK_N = 1, 256")], "bytes",
-        ["16 rows"]),
+    "two kernels": (
+        "04.2",
+        [
+            (
+                "    return y",
+                "    chain_kernel[(triton.cdiv(cols, BLOCK), rows)](x, scale, shift, "
+                "y, x.stride(0), cols, limit, BLOCK=BLOCK)\n    return y",
+            )
+        ],
+        "bytes",
+        ["One kernel"],
+    ),
+    "clamped by torch": (
+        "04.2",
+        [("    return y", "    return y.clamp(max=limit)")],
+        ("not_by_kernel", "torch_work"),
+        ["torch"],
+    ),
+    "relu rounded": (
+        "04.2",
+        [
+            (
+                "tl.maximum(scale * x + shift, 0.0)",
+                "tl.maximum(scale * x + shift, 0.0).to(y_ptr.dtype.element_ty).to(tl.float32)",
+            )
+        ],
+        "slip",
+        ["rounded to 16 bits"],
+    ),
+    "axes exchanged": (
+        "04.2",
+        [("tl.program_id(1)", "tl.program_id(2 - 2)"), ("tl.program_id(0) * BLOCK", "tl.program_id(1) * BLOCK")],
+        "out_of_bounds",
+        ["axes of the grid", "tl.program_id(0)"],
+    ),
+    "in place": (
+        "04.2",
+        [
+            ("y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)", "y = x"),
+            ("y_ptr + row * cols", "y_ptr + row * x_row_stride"),
+        ],
+        "strides",
+        ["torch.empty"],
+    ),
+    "bias by row": (
+        "04.3",
+        [("bias_ptr + column, mask=column < cols", "bias_ptr + row % cols")],
+        ("slip", "bytes"),
+        ["bias"],
+    ),
+    "tanh that overflows": (
+        "04.3",
+        [("z * tl.sigmoid(two_u)", "0.5 * z * (1 + (tl.exp(two_u) - 1) / (tl.exp(two_u) + 1))")],
+        "nan",
+        ["overflows"],
+    ),
+    "bias for every row": (
+        "04.3",
+        [("bias_ptr + column, mask=column < cols", "bias_ptr + column + 0 * row, mask=inside")],
+        "bytes",
+        ["bias", "16 rows"],
+    ),
+    "one row per program": (
+        "04.3",
+        [("BLOCK_M, BLOCK_N = 16, 256", "BLOCK_M, BLOCK_N = 1, 256")],
+        "bytes",
+        ["16 rows"],
+    ),
     "no row mask": ("04.3", [("(row < rows) & (column < cols)", "column < cols")], "out_of_bounds", ["mask"]),
     "no column mask": ("04.3", [("(row < rows) & (column < cols)", "row < rows")], "out_of_bounds", ["mask"]),
     "y with the stride of x": ("04.3", [("y_ptr + row * cols", "y_ptr + row * x_row_stride")], "out_of_bounds", ["y"]),
     "four digits, doubled": ("04.3", [("1.5957691216057308", "1.5958")], "slip", ["too few digits"]),
-
-    "halves": ("04.4", [APART, ("gate_up_ptr, y_ptr, size,", "gate_up_ptr, y_ptr, size, inter,"),
-        ("(gate_up, y, y.numel(), BLOCK", "(gate_up, y, y.numel(), inter, BLOCK"), (TWO_LOADS +
-        "    up = tl.load(gate_up_ptr + 2 * element + 1, mask=inside).to(tl.float32)\n    y =",
-        TWO_LOADS.replace(*HALVES) + "    up = tl.load(gate_up_ptr + element // inter * 2 * inter + inter + element "
-        "% inter, mask=inside).to(tl.float32)\n    y =")], "slip", ["alternate"]),
-    "gradients exchanged": ("04.4", [("+ 2 * element, dgate", "+ 2 * element, dup"),
-        ("+ 2 * element + 1, dup", "+ 2 * element + 1, dgate")], "slip", ["exchanged"]),
-    "half of the gradient": ("04.4",
+    "halves": (
+        "04.4",
+        [
+            APART,
+            ("gate_up_ptr, y_ptr, size,", "gate_up_ptr, y_ptr, size, inter,"),
+            ("(gate_up, y, y.numel(), BLOCK", "(gate_up, y, y.numel(), inter, BLOCK"),
+            (
+                TWO_LOADS + "    up = tl.load(gate_up_ptr + 2 * element + 1, mask=inside).to(tl.float32)\n    y =",
+                TWO_LOADS.replace(*HALVES)
+                + "    up = tl.load(gate_up_ptr + element // inter * 2 * inter + inter + element "
+                "% inter, mask=inside).to(tl.float32)\n    y =",
+            ),
+        ],
+        "slip",
+        ["alternate"],
+    ),
+    "gradients exchanged": (
+        "04.4",
+        [("+ 2 * element, dgate", "+ 2 * element, dup"), ("+ 2 * element + 1, dup", "+ 2 * element + 1, dgate")],
+        "slip",
+        ["exchanged"],
+    ),
+    "half of the gradient": (
+        "04.4",
         [("    tl.store(dgate_up_ptr + 2 * element + 1, dup.to(dgate_up_ptr.dtype.element_ty), mask=inside)\n", "")],
-        "unwritten", [""]),
-    "sigmoid that overflows": ("04.4",
-        [("gate * tl.sigmoid(1.702 * gate)", "gate * tl.exp(1.702 * gate) / (1 + tl.exp(1.702 * gate))")], "nan",
-        ["inf / inf"]),
-    "no mask": ("04.4", [("+ 2 * element, mask=inside", "+ 2 * element"),
-        ("+ 2 * element + 1, mask=inside", "+ 2 * element + 1")], "out_of_bounds", ["mask"]),
-    "up loaded twice": ("04.4", [APART,
-        ("    y = gate", "    up += 0 * tl.load(gate_up_ptr + 2 * element + 1, mask=inside)\n    y = gate")], "bytes",
-        ["read once"]),
-    "read and written as halves": ("04.4", [
-        ("def swiglu_backward_kernel(dy_ptr, gate_up_ptr, dgate_up_ptr, size,",
-         "def swiglu_backward_kernel(dy_ptr, gate_up_ptr, dgate_up_ptr, size, inter,"),
-        ("dgate_up, dy.numel(), BLOCK", "dgate_up, dy.numel(), dy.shape[1], BLOCK"),
-        ("gate_up_ptr + 2 * element + 1, ", "gate_up_ptr + element + element // inter * inter + inter, "),
-        ("gate_up_ptr + 2 * element, ", "gate_up_ptr + element + element // inter * inter, ")], "slip", ["alternate"]),
-    "backward's sigmoid rounded": ("04.4", [("    sigmoid = tl.sigmoid(1.702 * gate)\n",
-        "    sigmoid = tl.sigmoid(1.702 * gate).to(dy_ptr.dtype.element_ty).to(tl.float32)\n")], "slip",
-        ["sigmoid was rounded"]),
-    "sigmoid of 16 bits": ("04.4", [("gate = tl.load(gate_up_ptr + 2 * element, mask=inside).to(tl.float32)",
-        "gate = tl.load(gate_up_ptr + 2 * element, mask=inside)"), ("tl.sigmoid(1.702 * gate)\n", "tl.sigmoid(gate)\n")],
-        "exception", ["after the load"]),
-    "no mask on pairs": ("04.4", [("mask=pair < 2 * size, other=0.0", "mask=pair < 4 * size, other=0.0")], "out_of_bounds",
-        ["pair < 2 * size"]),
-
-    "backward forgotten": ("04.5", [("seconds(fused, needed_by_backward)", "seconds(fused)")], "slip",
-        ["needed_by_backward"]),
-    "launches added": ("04.5", [('max(busy, len(kernels) * gpu["launch"])', 'busy + len(kernels) * gpu["launch"]')],
-        "slip", ["their sum"]),
+        "unwritten",
+        [""],
+    ),
+    "sigmoid that overflows": (
+        "04.4",
+        [("gate * tl.sigmoid(1.702 * gate)", "gate * tl.exp(1.702 * gate) / (1 + tl.exp(1.702 * gate))")],
+        "nan",
+        ["inf / inf"],
+    ),
+    "no mask": (
+        "04.4",
+        [("+ 2 * element, mask=inside", "+ 2 * element"), ("+ 2 * element + 1, mask=inside", "+ 2 * element + 1")],
+        "out_of_bounds",
+        ["mask"],
+    ),
+    "up loaded twice": (
+        "04.4",
+        [APART, ("    y = gate", "    up += 0 * tl.load(gate_up_ptr + 2 * element + 1, mask=inside)\n    y = gate")],
+        "bytes",
+        ["read once"],
+    ),
+    "read and written as halves": (
+        "04.4",
+        [
+            (
+                "def swiglu_backward_kernel(dy_ptr, gate_up_ptr, dgate_up_ptr, size,",
+                "def swiglu_backward_kernel(dy_ptr, gate_up_ptr, dgate_up_ptr, size, inter,",
+            ),
+            ("dgate_up, dy.numel(), BLOCK", "dgate_up, dy.numel(), dy.shape[1], BLOCK"),
+            ("gate_up_ptr + 2 * element + 1, ", "gate_up_ptr + element + element // inter * inter + inter, "),
+            ("gate_up_ptr + 2 * element, ", "gate_up_ptr + element + element // inter * inter, "),
+        ],
+        "slip",
+        ["alternate"],
+    ),
+    "backward's sigmoid rounded": (
+        "04.4",
+        [
+            (
+                "    sigmoid = tl.sigmoid(1.702 * gate)\n",
+                "    sigmoid = tl.sigmoid(1.702 * gate).to(dy_ptr.dtype.element_ty).to(tl.float32)\n",
+            )
+        ],
+        "slip",
+        ["sigmoid was rounded"],
+    ),
+    "sigmoid of 16 bits": (
+        "04.4",
+        [
+            (
+                "gate = tl.load(gate_up_ptr + 2 * element, mask=inside).to(tl.float32)",
+                "gate = tl.load(gate_up_ptr + 2 * element, mask=inside)",
+            ),
+            ("tl.sigmoid(1.702 * gate)\n", "tl.sigmoid(gate)\n"),
+        ],
+        "exception",
+        ["after the load"],
+    ),
+    "no mask on pairs": (
+        "04.4",
+        [("mask=pair < 2 * size, other=0.0", "mask=pair < 4 * size, other=0.0")],
+        "out_of_bounds",
+        ["pair < 2 * size"],
+    ),
+    "backward forgotten": (
+        "04.5",
+        [("seconds(fused, needed_by_backward)", "seconds(fused)")],
+        "slip",
+        ["needed_by_backward"],
+    ),
+    "launches added": (
+        "04.5",
+        [('max(busy, len(kernels) * gpu["launch"])', 'busy + len(kernels) * gpu["launch"]')],
+        "slip",
+        ["their sum"],
+    ),
     "bytes alone": ("04.5", [("busy += max(memory, compute)", "busy += memory")], "slip", ["only bytes"]),
     "any gain": ("04.5", [("saved >= 0.05 * before", "saved > 0")], "slip", ["however small"]),
     "one value": ("04.5", [('else "leave", saved', 'else "leave"')], "count", [""]),
-    "backward's bytes last": ("04.5", [("kernel is kernels[0]", "kernel is kernels[-1]")], "slip",
-        ["added to the last"]),
-    **{f"threshold of {share}": ("04.5", [("0.05 * before", f"{share} * before")], "slip", ["5% of the unfused"])
-       for share in (0.045, 0.055, 0.08)},
+    "backward's bytes last": (
+        "04.5",
+        [("kernel is kernels[0]", "kernel is kernels[-1]")],
+        "slip",
+        ["added to the last"],
+    ),
+    **{
+        f"threshold of {share}": ("04.5", [("0.05 * before", f"{share} * before")], "slip", ["5% of the unfused"])
+        for share in (0.045, 0.055, 0.08)
+    },
     "a constant": ("04.5", [('"leave", saved', '"leave", 1.0')], "wrong", ["Take the case apart"]),
 }
 

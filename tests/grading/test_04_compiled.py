@@ -11,10 +11,16 @@ SOLUTION = answers("04_fusion")
 BF16 = torch.bfloat16
 
 CALLS = {
-    "chain": ("04.2", lambda m: m.fused_chain(torch.empty(2, 8192, dtype=BF16), torch.empty(8192), torch.empty(8192), 4.0)),
+    "chain": (
+        "04.2",
+        lambda m: m.fused_chain(torch.empty(2, 8192, dtype=BF16), torch.empty(8192), torch.empty(8192), 4.0),
+    ),
     "bias + GELU": ("04.3", lambda m: m.bias_gelu(torch.empty(32, 8192, dtype=BF16), torch.empty(8192))),
     "SwiGLU": ("04.4", lambda m: m.swiglu(torch.empty(2, 8192, dtype=BF16))),
-    "SwiGLU backward": ("04.4", lambda m: m.swiglu_backward(torch.empty(2, 4096, dtype=BF16), torch.empty(2, 8192, dtype=BF16))),
+    "SwiGLU backward": (
+        "04.4",
+        lambda m: m.swiglu_backward(torch.empty(2, 4096, dtype=BF16), torch.empty(2, 8192, dtype=BF16)),
+    ),
 }
 
 

@@ -23,8 +23,15 @@ def call_added(module, cols, dtype):
 
 
 @pytest.mark.parametrize("arch", [80, 90])
-@pytest.mark.parametrize("task, call, cols", [("05.3", call_resident, 8192), ("05.3", call_resident, 1000),
-                                              ("05.4", call_streaming, 65536), ("05.5", call_added, 8192)])
+@pytest.mark.parametrize(
+    "task, call, cols",
+    [
+        ("05.3", call_resident, 8192),
+        ("05.3", call_resident, 1000),
+        ("05.4", call_streaming, 65536),
+        ("05.5", call_added, 8192),
+    ],
+)
 def test_the_solutions_kernels_compile_without_spills(task, call, cols, arch):
     with backend.captured() as records:
         call(module_of(SOLUTION[task]), cols, torch.bfloat16)

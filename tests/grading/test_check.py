@@ -21,8 +21,14 @@ def test_a_right_answer_is_told_what_was_proved_and_what_waits(capsys):
     checked("05.3", SOLUTION["05.3"], "gemma_norm")
     said = capsys.readouterr().out
     cases = len(task("05.3").cases)
-    for words in ("05.3  The resident kernel", "4 of 5 points, 1 pending", f"{cases} cases right",
-                  "no access out of bounds", "needs a GPU", "public seed"):
+    for words in (
+        "05.3  The resident kernel",
+        "4 of 5 points, 1 pending",
+        f"{cases} cases right",
+        "no access out of bounds",
+        "needs a GPU",
+        "public seed",
+    ):
         assert words in said, said
 
 
@@ -44,10 +50,14 @@ def test_a_stub_among_several_functions_is_named(capsys):
         stub = f"\n\n\ndef {name}(*sizes):\n    raise NotImplementedError()\n"
         checked("05.1", SOLUTION["05.1"] + stub, *names)
         said = capsys.readouterr().out
-        assert "failed, 0 of 3" in said and f"hint: {name} is still the stub; this task needs all three functions." in said
+        assert (
+            "failed, 0 of 3" in said and f"hint: {name} is still the stub; this task needs all three functions." in said
+        )
     checked("05.1", SOLUTION["05.1"] + stub + "\n\ndef eager_bytes(*sizes):\n    return 1\n", *names)
     said = capsys.readouterr().out
-    assert "Case \"eager_bytes" in said and "resident_bytes is still the stub" in said and "2 of 6 cases are right" in said
+    assert (
+        'Case "eager_bytes' in said and "resident_bytes is still the stub" in said and "2 of 6 cases are right" in said
+    )
     checked("05.1", "".join(f"def {name}(*sizes):\n    raise NotImplementedError()\n" for name in names), *names)
     assert "not attempted" in capsys.readouterr().out
 
@@ -69,7 +79,9 @@ def test_wrong_calls_are_explained():
 def test_a_kernel_from_elsewhere_does_not_count(capsys):
     source = SOLUTION["05.3"].split("def gemma_norm(")[0]
     other = module_of(source).__name__
-    answer = f"import sys\ngemma_norm_kernel = sys.modules[{other!r}].gemma_norm_kernel\n\n\ndef gemma_norm(" + SOLUTION[
-        "05.3"].split("def gemma_norm(")[1]
+    answer = (
+        f"import sys\ngemma_norm_kernel = sys.modules[{other!r}].gemma_norm_kernel\n\n\ndef gemma_norm("
+        + SOLUTION["05.3"].split("def gemma_norm(")[1]
+    )
     checked("05.3", answer, "gemma_norm")
     assert "comes from outside your answer" in capsys.readouterr().out

@@ -23,8 +23,14 @@ KINDS = ("untouched", "broken", "odd", "hang", "flood")
 
 
 def grade(*arguments, root=ROOT, **options):
-    return subprocess.Popen([sys.executable, "-m", "grading.cli", *map(str, arguments)], cwd=root, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+    return subprocess.Popen(
+        [sys.executable, "-m", "grading.cli", *map(str, arguments)],
+        cwd=root,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
 
 
 def course(folder) -> Path:
@@ -39,8 +45,11 @@ def alive(folder) -> list:
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and entry.name != str(os.getpid()) and \
-                    f"{folder}/grade-".encode() in (entry / "environ").read_bytes():
+            if (
+                entry.name.isdigit()
+                and entry.name != str(os.getpid())
+                and f"{folder}/grade-".encode() in (entry / "environ").read_bytes()
+            ):
                 found.append(entry.name)
         except OSError:
             continue
@@ -49,13 +58,18 @@ def alive(folder) -> list:
 
 def test_a_class_killed_half_way_repeats_nothing(tmp_path):
     """One learner of each kind; the run is killed outright after two records, and started again."""
-    kinds = synthetic_class.write(tmp_path / "class", len(KINDS), seed=3, kinds=KINDS, exercises=("01_roofline", ))
+    kinds = synthetic_class.write(tmp_path / "class", len(KINDS), seed=3, kinds=KINDS, exercises=("01_roofline",))
     place, records = tmp_path / "r", tmp_path / "r" / "records"
     options = ["--report", place, "--jobs", "2", "--timeout", "8"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     root = course(tmp_path / "course")
-    first = grade(tmp_path / "class", *options, root=root, env=environment,
-                  preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))  # as a shell starts what ends in &
+    first = grade(
+        tmp_path / "class",
+        *options,
+        root=root,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )  # as a shell starts what ends in &
     deadline = time.monotonic() + 120
     while len(list(records.glob("*.json"))) < 2 and time.monotonic() < deadline and first.poll() is None:
         time.sleep(0.05)
@@ -96,7 +110,7 @@ def test_a_class_killed_half_way_repeats_nothing(tmp_path):
 
 @pytest.fixture
 def handed(tmp_path):
-    synthetic_class.write(tmp_path / "class", 1, kinds=("untouched", ))
+    synthetic_class.write(tmp_path / "class", 1, kinds=("untouched",))
     return found_in(tmp_path / "class")[0][0]
 
 
@@ -107,8 +121,9 @@ def test_the_same_content_is_graded_once_and_found_under_every_name(handed, tmp_
     assert batch.many([twin], tmp_path / "r", batch.Limits(), jobs=1).done_before == 1
 
 
-@pytest.mark.parametrize("change", ["grader_version", "exercise_version", "solution_version", "place", "limits",
-                                    "content"])
+@pytest.mark.parametrize(
+    "change", ["grader_version", "exercise_version", "solution_version", "place", "limits", "content"]
+)
 def test_a_record_is_trusted_only_for_what_it_was_made_from(change, handed, tmp_path, monkeypatch):
     limits = batch.Limits()
     record, before = batch.one(handed, tmp_path, limits)
@@ -141,16 +156,30 @@ def versions(tmp_path, monkeypatch):
     batch.solution_version.cache_clear()
 
 
-@pytest.mark.parametrize("file, concerns", [
-    ("grading/tasks/lesson_04.py", {"04_fusion"}), ("grading/tasks/lesson_01.py", {"01_roofline"}),
-    ("grading/tasks/__init__.py", {"01_roofline", "04_fusion"}), ("grading/likeness.py", {"01_roofline", "04_fusion"}),
-    ("grading/transplant.py", {"01_roofline", "04_fusion"}), ("grading/enter.py", {"01_roofline", "04_fusion"}),
-    ("grading/plugin.py", {"01_roofline", "04_fusion"}), ("instruments/interpreter.py", {"01_roofline", "04_fusion"}),
-    ("instruments/meter.py", {"01_roofline", "04_fusion"}), ("grading/batch.py", set()), ("grading/cli.py", set()),
-    ("grading/pages.py", set()), ("grading/report.py", set()), ("grading/formats.py", set()),
-    ("kernels/matmul.py", set()), ("instruments/occupancy.py", set()),
-    ("instruments/results.py", set()), ("instruments/notebooks.py", set()),
-    ("solutions/04_fusion.ipynb", {"04_fusion"})])
+@pytest.mark.parametrize(
+    "file, concerns",
+    [
+        ("grading/tasks/lesson_04.py", {"04_fusion"}),
+        ("grading/tasks/lesson_01.py", {"01_roofline"}),
+        ("grading/tasks/__init__.py", {"01_roofline", "04_fusion"}),
+        ("grading/likeness.py", {"01_roofline", "04_fusion"}),
+        ("grading/transplant.py", {"01_roofline", "04_fusion"}),
+        ("grading/enter.py", {"01_roofline", "04_fusion"}),
+        ("grading/plugin.py", {"01_roofline", "04_fusion"}),
+        ("instruments/interpreter.py", {"01_roofline", "04_fusion"}),
+        ("instruments/meter.py", {"01_roofline", "04_fusion"}),
+        ("grading/batch.py", set()),
+        ("grading/cli.py", set()),
+        ("grading/pages.py", set()),
+        ("grading/report.py", set()),
+        ("grading/formats.py", set()),
+        ("kernels/matmul.py", set()),
+        ("instruments/occupancy.py", set()),
+        ("instruments/results.py", set()),
+        ("instruments/notebooks.py", set()),
+        ("solutions/04_fusion.ipynb", {"04_fusion"}),
+    ],
+)
 def test_a_change_regrades_what_depends_on_it_and_nothing_else(file, concerns, versions):
     before, path = versions(), versions.root / file
     text = path.read_text()
@@ -175,10 +204,24 @@ def _kept(**fields) -> str:
     return json.dumps({"key": "k", "made_from": made, "record": {**record, **fields.pop("record", {})}, **fields})
 
 
-@pytest.mark.parametrize("content", [
-    "", "{}", "[]", '{"key": 1}', "[" * 100_000, _kept(key="other"), _kept(more=1), _kept(record={"points": "5"}),
-    _kept(record={"points": -5}), _kept(record={"status": "passed"}), _kept(record={"tasks": [{"id": "05.1"}]}),
-    _kept(record={"mark": 1}), _kept(record={"status": "ungraded"})])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"key": 1}',
+        "[" * 100_000,
+        _kept(key="other"),
+        _kept(more=1),
+        _kept(record={"points": "5"}),
+        _kept(record={"points": -5}),
+        _kept(record={"status": "passed"}),
+        _kept(record={"tasks": [{"id": "05.1"}]}),
+        _kept(record={"mark": 1}),
+        _kept(record={"status": "ungraded"}),
+    ],
+)
 def test_a_damaged_or_foreign_record_is_not_trusted(content, handed, tmp_path):
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "k.json").write_text(_kept())
@@ -223,7 +266,7 @@ def test_the_lines_for_a_queue_are_those_that_are_missing(tmp_path, capsys):
         archive.write(ROOT / "exercises" / "01_roofline.ipynb", "my work/a b.ipynb")
     command = [str(tmp_path / "class"), "--report", str(tmp_path / "r"), "--timeout", "50"]
     assert cli.main([*command, "--list"]) == 0 and not (tmp_path / "r").exists()
-    line, = capsys.readouterr().out.splitlines()
+    (line,) = capsys.readouterr().out.splitlines()
     words = shlex.split(line)
     assert words[:2] == ["grade", "one"] and "--member=my work/a b.ipynb" in words
     assert "--timeout 50" in line
@@ -346,10 +389,13 @@ def test_learners_of_every_name_are_graded_and_shown_without_harm(handed, tmp_pa
     assert cli.main([*arguments, "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4 and all(map(str.isprintable, lines))
-    words = [subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True).stdout.decode()
-             for line in lines]
+    words = [
+        subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True).stdout.decode()
+        for line in lines
+    ]
     assert [word.split("\0")[2:4] for word in words] == [
-        [str(tmp_path / "all" / learner / "-final.ipynb"), f"--learner={learner}"] for learner in sorted(learners)]
+        [str(tmp_path / "all" / learner / "-final.ipynb"), f"--learner={learner}"] for learner in sorted(learners)
+    ]
     assert cli.main(arguments) == 0
     out, err = capsys.readouterr()
     assert all(line.isprintable() for line in (out + err).split("\n")) and "4 graded" in out
@@ -372,10 +418,12 @@ def test_a_folder_of_ones_own_work_ends_with_a_total(tmp_path, capsys):
 def test_a_terminal_without_a_size_shows_how_far_a_run_is():
     """As under `script`, in some containers and CI: 0 columns and 0 rows. No learner's name reaches it raw."""
     ours, theirs = os.openpty()
-    code = ("from grading.batch import Progress\nfrom grading.record import Submission\n"
-            "record = Submission(path='', file='', learner='a\\x1b]\\n', exercise='', status='graded', points=1, "
-            "max_points=2)\n"
-            "with Progress(4, 1) as progress:\n    progress.one_more(record)\n    progress.refresh()")
+    code = (
+        "from grading.batch import Progress\nfrom grading.record import Submission\n"
+        "record = Submission(path='', file='', learner='a\\x1b]\\n', exercise='', status='graded', points=1, "
+        "max_points=2)\n"
+        "with Progress(4, 1) as progress:\n    progress.one_more(record)\n    progress.refresh()"
+    )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, stderr=theirs, check=True)
     os.close(theirs)
     said = os.read(ours, 10_000).decode()
@@ -390,8 +438,9 @@ def test_a_seed_repeats_a_grading(handed, tmp_path):
 
 def test_an_interrupt_leaves_what_was_done(tmp_path):
     synthetic_class.write(tmp_path / "class", 2, kinds=("untouched", "hang"))
-    run = grade(tmp_path / "class", "--report", tmp_path / "r", "--jobs", "1",
-                env={**os.environ, "TMPDIR": str(tmp_path)})
+    run = grade(
+        tmp_path / "class", "--report", tmp_path / "r", "--jobs", "1", env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
     deadline = time.monotonic() + 60
     while not list((tmp_path / "r" / "records").glob("*.json")) and time.monotonic() < deadline:
         time.sleep(0.05)

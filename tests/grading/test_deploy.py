@@ -24,7 +24,9 @@ def test_the_classroom_workflow_hands_the_reporter_what_it_reads():
     reporter = next(step for step in steps if "autograding-grading-reporter" in step.get("uses", ""))
     runner = reporter["with"]["runners"]
     assert reporter["env"] == {f"{runner.upper()}_RESULTS": "${{ steps.grade.outputs.result }}"}
-    assert re.fullmatch(r"[a-zA-Z0-9]+", runner) and "report/classroom.b64" in grade["run"] and "result=" in grade["run"]
+    assert (
+        re.fullmatch(r"[a-zA-Z0-9]+", runner) and "report/classroom.b64" in grade["run"] and "result=" in grade["run"]
+    )
     assert 'grading.formats report "$status" "$POINTS" said.txt' in grade["run"] and int(workflow["env"]["POINTS"]) > 0
     assert workflow["permissions"]["checks"] == "write"
 
@@ -48,8 +50,12 @@ def run_autograder(place, uploaded):
     for name, content in uploaded.items():
         (place / "submission" / name).parent.mkdir(exist_ok=True)
         (place / "submission" / name).write_bytes(content)
-    run = subprocess.run(["bash", str(DEPLOY / "gradescope" / "run_autograder")], capture_output=True, text=True,
-                         env={**os.environ, "AUTOGRADER": str(place)})
+    run = subprocess.run(
+        ["bash", str(DEPLOY / "gradescope" / "run_autograder")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "AUTOGRADER": str(place)},
+    )
     result = place / "results" / "results.json"
     assert run.returncode == 0, run.stdout + run.stderr
     return json.loads(result.read_text())
@@ -57,8 +63,9 @@ def run_autograder(place, uploaded):
 
 def test_gradescope_grades_the_one_notebook_whatever_lies_beside_it(tmp_path):
     notebook = (ROOT / "exercises" / "01_roofline.ipynb").read_bytes()
-    form = run_autograder(tmp_path / "a", {"mine.ipynb": notebook, "README.pdf": b"", "old/notes.txt": b"x",
-                                           "bad.ipynb": b"{"})
+    form = run_autograder(
+        tmp_path / "a", {"mine.ipynb": notebook, "README.pdf": b"", "old/notes.txt": b"x", "bad.ipynb": b"{"}
+    )
     assert len(form["tests"]) == len(tasks_of("01_roofline")) and "More than one" not in form["output"]
     assert "left aside: bad.ipynb" in form["output"]
     form = run_autograder(tmp_path / "b", {"README.pdf": b""})
@@ -74,13 +81,27 @@ def test_gradescopes_zip_goes_where_it_is_told(tmp_path):
 
 
 def test_gradescopes_zip_holds_a_course_that_grades(tmp_path):
-    subprocess.run(["bash", str(DEPLOY / "gradescope" / "make_zip.sh"), str(tmp_path / "autograder.zip")], check=True,
-                   capture_output=True)
+    subprocess.run(
+        ["bash", str(DEPLOY / "gradescope" / "make_zip.sh"), str(tmp_path / "autograder.zip")],
+        check=True,
+        capture_output=True,
+    )
     with zipfile.ZipFile(tmp_path / "autograder.zip") as archive:
         archive.extractall(tmp_path / "source")
     assert {"setup.sh", "run_autograder", "course"} == {p.name for p in (tmp_path / "source").iterdir()}
-    run = subprocess.run([sys.executable, "-m", "grading.cli", str(ROOT / "exercises" / "01_roofline.ipynb"), "--report",
-                          str(tmp_path / "r")], cwd=tmp_path / "source" / "course", capture_output=True, text=True)
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "grading.cli",
+            str(ROOT / "exercises" / "01_roofline.ipynb"),
+            "--report",
+            str(tmp_path / "r"),
+        ],
+        cwd=tmp_path / "source" / "course",
+        capture_output=True,
+        text=True,
+    )
     assert run.returncode == 0, run.stdout + run.stderr
     assert json.loads((tmp_path / "r" / "gradescope" / "results.json").read_text())["score"] == 0
 

@@ -2,20 +2,20 @@
 
 import numpy as np
 import pytest
+from grading_tools import answers, edited, verdict_of
 
 from grading import record
 from grading.arrays import rounded, tensor
-from grading.tasks import Case, Expected, Task
 from grading.diagnose import ADVICE, Finding, Got, _metered, _shape_of_failure, _stored, most_telling
 from grading.raised import meaning
-from grading_tools import answers, edited, verdict_of
+from grading.tasks import Case, Expected, Task
 
 ROWS = answers("02_execution_model")["02.4"]
 ADD = answers("02_execution_model")["02.2"]
 LARGEST = 'tl.maximum(largest, tl.where(mask, x, float("-inf")))'
 
 
-def reading(change, shape=(8, 1000), inputs=("fp32", ), dtype="fp32", widths=frozenset(), positive=False):
+def reading(change, shape=(8, 1000), inputs=("fp32",), dtype="fp32", widths=frozenset(), positive=False):
     """What is read off a result that `change` spoils."""
     rng = np.random.default_rng(0)
     right = rng.uniform(1, 2, shape) if positive else rng.normal(size=shape)
@@ -32,7 +32,7 @@ def spoiled(y, columns, value=7.0):
 @pytest.mark.parametrize("first, kind", [(1, "wrong"), (300, "wrong"), (600, "tail"), (960, "tail")])
 def test_the_end_is_blamed_only_where_the_end_alone_is_wrong(first, kind):
     assert reading(lambda y: spoiled(y, slice(first, None))).kind == kind
-    assert reading(lambda y: spoiled(y, slice(first, None)), shape=(1000, )).kind == kind  # a vector has an end too
+    assert reading(lambda y: spoiled(y, slice(first, None)), shape=(1000,)).kind == kind  # a vector has an end too
     other = "nan" if kind == "wrong" else "tail"
     found = reading(lambda y: spoiled(y, slice(first, None), np.nan))
     assert found.kind == other and f"columns from {first} on" in found.text
@@ -72,14 +72,21 @@ def test_a_factor_is_a_tile_for_the_columns_only_where_a_tile_is_that_wide():
 
 
 def test_single_numbers_that_are_wrong_anyhow_are_no_scaled_rows():
-    assert reading(lambda y: y * np.linspace(0.5, 1.5, len(y)), shape=(9, ), positive=True).kind == "wrong"
-    assert reading(lambda y: y * np.linspace(1.1, 1.5, len(y)), shape=(9, ), positive=True).kind == "row_scale"
-    assert reading(lambda y: 2 * y + 1, shape=(1000, )).kind == "wrong"
+    assert reading(lambda y: y * np.linspace(0.5, 1.5, len(y)), shape=(9,), positive=True).kind == "wrong"
+    assert reading(lambda y: y * np.linspace(1.1, 1.5, len(y)), shape=(9,), positive=True).kind == "row_scale"
+    assert reading(lambda y: 2 * y + 1, shape=(1000,)).kind == "wrong"
 
 
-@pytest.mark.parametrize("inputs, value, kind", [
-    (("fp16", ), np.inf, "overflow"), (("bf16", ), np.inf, "infinite"), (("fp32", "bf16"), np.inf, "infinite"),
-    (("bf16", ), -np.inf, "infinite"), (("fp16", ), -np.inf, "infinite")])
+@pytest.mark.parametrize(
+    "inputs, value, kind",
+    [
+        (("fp16",), np.inf, "overflow"),
+        (("bf16",), np.inf, "infinite"),
+        (("fp32", "bf16"), np.inf, "infinite"),
+        (("bf16",), -np.inf, "infinite"),
+        (("fp16",), -np.inf, "infinite"),
+    ],
+)
 def test_fp16_is_blamed_only_where_there_is_fp16(inputs, value, kind):
     found = reading(lambda y: spoiled(y, slice(10, 11), value), inputs=inputs)
     assert found.kind == kind and ("a maximum" in found.advice) == (value < 0)
@@ -100,19 +107,34 @@ def test_words_for_a_task_without_a_sum_name_none():
 # ---------------------------------------------------------------- what the meter saw
 
 
-def metered(tensors, grid=(8, ), programs=8, widths=((64, ), )):
-    return record.Metered(tensors=tensors, kernels=[("k", list(grid))], programs=programs,
-                          shapes=[list(w) for w in widths])
+def metered(tensors, grid=(8,), programs=8, widths=((64,),)):
+    return record.Metered(
+        tensors=tensors, kernels=[("k", list(grid))], programs=programs, shapes=[list(w) for w in widths]
+    )
 
 
 def stray(shape, index, program=(7, 0, 0), kind="read", count=1, hints=None):
-    access = record.Stray(kind=kind, program=list(program), index=index, count=count,
-                          text=f"program {program} of k {kind}s x[{index}]")
-    t = record.Counts(name="x", role="x", shape=list(shape), read=0, written=0, unique_read=0, unique_written=0,
-                      sectors=0, unwritten=0, first_unwritten=[], stored_by=[], strays=[access])
+    access = record.Stray(
+        kind=kind, program=list(program), index=index, count=count, text=f"program {program} of k {kind}s x[{index}]"
+    )
+    t = record.Counts(
+        name="x",
+        role="x",
+        shape=list(shape),
+        read=0,
+        written=0,
+        unique_read=0,
+        unique_written=0,
+        sectors=0,
+        unwritten=0,
+        first_unwritten=[],
+        stored_by=[],
+        strays=[access],
+    )
     x = tensor(np.zeros(shape if len(shape) > 1 else (*shape, 50)), "fp32")
-    task = Task(id="00.1", title="", points=1, functions={"f": None}, cases=(Case("a", dict), ), kernel=True,
-                hints=hints or {})
+    task = Task(
+        id="00.1", title="", points=1, functions={"f": None}, cases=(Case("a", dict),), kernel=True, hints=hints or {}
+    )
     replayed = record.Replayed(returned=[], metered=metered([t]))
     return next(f for f in _metered(task, {"x": x}, replayed) if f.kind == "out_of_bounds")
 
@@ -125,13 +147,13 @@ def test_an_access_far_outside_is_the_index_and_one_near_the_end_may_be_the_mask
 
 
 def test_a_tile_stored_where_one_number_belongs():
-    found = stray((8, ), 8, program=(0, 0, 0), kind="write", count=56)
+    found = stray((8,), 8, program=(0, 0, 0), kind="write", count=56)
     assert "one number per row" in found.text and "mask" not in found.advice and "Reduce" in found.advice
 
 
 def test_an_empty_grid_is_told():
     e = Expected("y", np.ones(3), "fp32")
-    [found] = _stored([e], metered([], grid=(0, ), programs=0))
+    [found] = _stored([e], metered([], grid=(0,), programs=0))
     assert found.kind == "unwritten" and "the grid is (0,)" in found.text and "Pass it" not in found.advice
     found = verdict_of("02.2", edited(ADD, ("triton.cdiv(x.numel(), BLOCK)", "x.numel() // BLOCK")))
     assert "no program ran" in found.hint
@@ -146,20 +168,29 @@ def test_an_earlier_function_is_told_first():
 # ---------------------------------------------------------------- exceptions
 
 
-@pytest.mark.parametrize("error, line, words", [
-    ("axis [1.93 3.53 ... 0.] out of bounds for shape ['constexpr[2048]']", "m = tl.max(m, x)", "tl.maximum"),
-    ("'float' object cannot be interpreted as an integer", "m = tl.max(x, 0.0)", "an axis"),
-    ("'tensor' object is not iterable", "m = max(x)", "tl.maximum"),
-    ("can only convert an array of size 1 to a Python scalar", "y = math.exp(x)", "math knows no tiles"),
-    ("Loop-carried variable m has initial type fp32 but is re-assigned to <['64'], fp32> in loop!", "",
-     "tl.full([BLOCK]"),
-    ("Loop-carried variable m has initial type int32 but is re-assigned to fp32 in loop!", "", "0.0 is fp32"),
-    ("Expected dtype ['fp32', 'fp64'] but got bf16", "y = tl.sigmoid(x)", ".to(tl.float32)"),
-    ("Value argument cannot be block type if pointer argument is not a block", "tl.store(m_ptr + row, m)",
-     "Reduce the tile"),
-    ("Cannot access global variable CUBIC from within @jit'ed function.", "", "pass CUBIC"),
-    ("Ternary expression with dynamic condition", "", "tl.where"),
-])
+@pytest.mark.parametrize(
+    "error, line, words",
+    [
+        ("axis [1.93 3.53 ... 0.] out of bounds for shape ['constexpr[2048]']", "m = tl.max(m, x)", "tl.maximum"),
+        ("'float' object cannot be interpreted as an integer", "m = tl.max(x, 0.0)", "an axis"),
+        ("'tensor' object is not iterable", "m = max(x)", "tl.maximum"),
+        ("can only convert an array of size 1 to a Python scalar", "y = math.exp(x)", "math knows no tiles"),
+        (
+            "Loop-carried variable m has initial type fp32 but is re-assigned to <['64'], fp32> in loop!",
+            "",
+            "tl.full([BLOCK]",
+        ),
+        ("Loop-carried variable m has initial type int32 but is re-assigned to fp32 in loop!", "", "0.0 is fp32"),
+        ("Expected dtype ['fp32', 'fp64'] but got bf16", "y = tl.sigmoid(x)", ".to(tl.float32)"),
+        (
+            "Value argument cannot be block type if pointer argument is not a block",
+            "tl.store(m_ptr + row, m)",
+            "Reduce the tile",
+        ),
+        ("Cannot access global variable CUBIC from within @jit'ed function.", "", "pass CUBIC"),
+        ("Ternary expression with dynamic condition", "", "tl.where"),
+    ],
+)
 def test_an_exception_is_put_in_words(error, line, words):
     fault, advice = meaning(error, f"line 3 of its cell: {line}")
     assert words in f"{fault}. {advice}" and "1.93" not in fault

@@ -17,7 +17,8 @@ import pytest
 from grading_tools import answers, edited, handed_in, verdict_of
 from nbformat.v4 import new_code_cell, new_notebook
 
-from grading import cli, report, submission, tasks as declared
+from grading import cli, report, submission
+from grading import tasks as declared
 from grading.record import Submission
 from grading.release import ROOT
 
@@ -54,8 +55,16 @@ def test_solution_and_exercise(tmp_path, capsys):
     page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert "not attempted" in page and "my homework (2)" in page
     assert sorted(p.name for p in (tmp_path / "report").iterdir()) == [
-        "classroom.b64", "classroom.json", "grades.csv", "gradescope", "index.html", "junit.xml", "learners", "records",
-        "results.json"]
+        "classroom.b64",
+        "classroom.json",
+        "grades.csv",
+        "gradescope",
+        "index.html",
+        "junit.xml",
+        "learners",
+        "records",
+        "results.json",
+    ]
     said = capsys.readouterr()
     assert "25 points" in said.out and "2 graded" in said.out.splitlines()[-1] and str(tmp_path / "my") not in page
     assert "grading 2 submissions" in said.err and "2 of 2  " in said.err  # off a terminal, a line for each
@@ -64,28 +73,46 @@ def test_solution_and_exercise(tmp_path, capsys):
 
 def test_one_bad_task_costs_no_other(tmp_path):
     """A magic that does not exist, a hang, a missing mask, an exit, a syntax error, and a right answer at the end."""
-    path = handed_in("05_rmsnorm", {
-        "05.1": "%%nosuchmagic\n" + ANSWERS["05.1"],
-        "05.2": edited(ANSWERS["05.2"], ("    rows, cols = x.shape", "    while True: pass")),
-        "05.3": edited(ANSWERS["05.3"], (", mask=inside, other=0.0", ""), (", mask=inside", "")),
-        "05.4": edited(ANSWERS["05.4"], ("    rows, cols = x.shape", "    import os; os._exit(0)")),
-        "05.5": edited(ANSWERS["05.5"], ("return y", "return y)")),
-    }, tmp_path / "trouble.ipynb")
+    path = handed_in(
+        "05_rmsnorm",
+        {
+            "05.1": "%%nosuchmagic\n" + ANSWERS["05.1"],
+            "05.2": edited(ANSWERS["05.2"], ("    rows, cols = x.shape", "    while True: pass")),
+            "05.3": edited(ANSWERS["05.3"], (", mask=inside, other=0.0", ""), (", mask=inside", "")),
+            "05.4": edited(ANSWERS["05.4"], ("    rows, cols = x.shape", "    import os; os._exit(0)")),
+            "05.5": edited(ANSWERS["05.5"], ("return y", "return y)")),
+        },
+        tmp_path / "trouble.ipynb",
+    )
     status, results = graded(path, folder=tmp_path / "r", options=["--timeout", "20"])
     tasks = by_id(results["submissions"][0])
     assert status == 0 and [t["status"] for t in tasks.values()] == ["failed"] * 5 + ["passed"]
-    for task, words in {"05.1": "UsageError", "05.2": "longer than 20 s", "05.3": "of one load)", "05.4": "process",
-                        "05.5": "SyntaxError"}.items():
+    for task, words in {
+        "05.1": "UsageError",
+        "05.2": "longer than 20 s",
+        "05.3": "of one load)",
+        "05.4": "process",
+        "05.5": "SyntaxError",
+    }.items():
         assert words in tasks[task]["hint"]
     assert results["submissions"][0]["points"] == 3
-    in_the_notebook = verdict_of("05.3", edited(ANSWERS["05.3"], (", mask=inside, other=0.0", ""), (", mask=inside", "")))
+    in_the_notebook = verdict_of(
+        "05.3", edited(ANSWERS["05.3"], (", mask=inside, other=0.0", ""), (", mask=inside", ""))
+    )
     assert in_the_notebook.hint == tasks["05.3"]["hint"]
 
 
 def test_an_answer_cell_without_end_is_called_that(tmp_path):
     """Whether the loop stands before the function, which then does not exist, or behind it, when it works."""
-    path = handed_in("05_rmsnorm", {**dict.fromkeys(ANSWERS, "pass"), "05.1": ANSWERS["05.1"] + "\nwhile True: pass",
-                                    "05.2": "while True: pass\n" + ANSWERS["05.2"]}, tmp_path / "loops.ipynb")
+    path = handed_in(
+        "05_rmsnorm",
+        {
+            **dict.fromkeys(ANSWERS, "pass"),
+            "05.1": ANSWERS["05.1"] + "\nwhile True: pass",
+            "05.2": "while True: pass\n" + ANSWERS["05.2"],
+        },
+        tmp_path / "loops.ipynb",
+    )
     tasks = by_id(submission.grade(path, 10))
     for task in ("05.1", "05.2"):
         assert tasks[task]["status"] == "failed"
@@ -96,21 +123,38 @@ def test_an_answer_cell_without_end_is_called_that(tmp_path):
 def test_answers_that_attack_the_run_do_not_stop_it(tmp_path, monkeypatch):
     """Swallowed interrupts, floods, forks that outlive their parent, forbidden imports, and a helper left elsewhere."""
     fork = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(600)\n"
-    path = handed_in("05_rmsnorm", {
-        "05.1": "def eager_bytes(*sizes):\n    while True:\n        try:\n            while True: pass\n"
-                "        except BaseException: pass\ntwo_pass_bytes = resident_bytes = eager_bytes",
-        "05.2": "while True: print('x' * 10_000)",
-        "05.3": fork + ANSWERS["05.3"],
-        "05.4": "from kernels.rmsnorm import rmsnorm\ndef wide_norm(x, w, e, d): return rmsnorm(x, w + 1, e).to(d)",
-        "05.5": "get_ipython()._showtraceback = lambda *a: None\n" + edited(ANSWERS["05.5"], ("(1 + weight)", "weight")),
-        "05.6": "helper()\n" + ANSWERS["05.6"],
-    }, tmp_path / "attack.ipynb")
+    path = handed_in(
+        "05_rmsnorm",
+        {
+            "05.1": "def eager_bytes(*sizes):\n    while True:\n        try:\n            while True: pass\n"
+            "        except BaseException: pass\ntwo_pass_bytes = resident_bytes = eager_bytes",
+            "05.2": "while True: print('x' * 10_000)",
+            "05.3": fork + ANSWERS["05.3"],
+            "05.4": "from kernels.rmsnorm import rmsnorm\ndef wide_norm(x, w, e, d): return rmsnorm(x, w + 1, e).to(d)",
+            "05.5": "get_ipython()._showtraceback = lambda *a: None\n"
+            + edited(ANSWERS["05.5"], ("(1 + weight)", "weight")),
+            "05.6": "helper()\n" + ANSWERS["05.6"],
+        },
+        tmp_path / "attack.ipynb",
+    )
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     status, results = graded(path, folder=tmp_path / "r", options=["--timeout", "20"])
     tasks = by_id(results["submissions"][0])
-    assert status == 0 and [t["status"] for t in tasks.values()] == ["failed", "failed", "pending", "failed", "failed", "failed"]
-    for task, words in {"05.1": "longer than 20 s", "05.2": "printed more", "05.4": "write the kernel",
-                        "05.5": "1 + weight", "05.6": "helper"}.items():
+    assert status == 0 and [t["status"] for t in tasks.values()] == [
+        "failed",
+        "failed",
+        "pending",
+        "failed",
+        "failed",
+        "failed",
+    ]
+    for task, words in {
+        "05.1": "longer than 20 s",
+        "05.2": "printed more",
+        "05.4": "write the kernel",
+        "05.5": "1 + weight",
+        "05.6": "helper",
+    }.items():
         assert words in tasks[task]["hint"], tasks[task]
     assert not alive(tmp_path)
 
@@ -129,13 +173,17 @@ def alive(folder) -> list:
 
 def test_the_kernel_gets_no_seed_no_grader_and_a_clean_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("SECRET_OF_THE_GRADER", "1")
-    look = ("import os, sys, importlib.util\n"
-            "assert 'SECRET_OF_THE_GRADER' not in os.environ\n"
-            "for name in ('judge', 'tasks', 'cases', 'diagnose', 'submission'):\n"
-            "    assert not importlib.util.find_spec(f'grading.{name}'), name\n"
-            f"assert {str(ROOT)!r} not in sys.path\n"
-            "assert os.environ['HOME'].startswith(os.getcwd())\n")
-    path = handed_in("05_rmsnorm", {**dict.fromkeys(ANSWERS, "pass"), "05.1": look + ANSWERS["05.1"]}, tmp_path / "a.ipynb")
+    look = (
+        "import os, sys, importlib.util\n"
+        "assert 'SECRET_OF_THE_GRADER' not in os.environ\n"
+        "for name in ('judge', 'tasks', 'cases', 'diagnose', 'submission'):\n"
+        "    assert not importlib.util.find_spec(f'grading.{name}'), name\n"
+        f"assert {str(ROOT)!r} not in sys.path\n"
+        "assert os.environ['HOME'].startswith(os.getcwd())\n"
+    )
+    path = handed_in(
+        "05_rmsnorm", {**dict.fromkeys(ANSWERS, "pass"), "05.1": look + ANSWERS["05.1"]}, tmp_path / "a.ipynb"
+    )
     tasks = by_id(submission.grade(path, 20))
     assert tasks["05.1"]["status"] == "passed", tasks["05.1"]["hint"]
     assert tasks["05.3"]["status"] == "failed" and "gemma_norm" in tasks["05.3"]["hint"]
@@ -163,20 +211,23 @@ def written(name, content):
     return make
 
 
-@pytest.mark.parametrize("make, words", [
-    (lambda t: t / "absent.ipynb", "no such file"),
-    (lambda t: t, "no notebook in this folder"),
-    (foreign, "not an exercise of this course"),
-    (unknown, "'99_none' is unknown"),
-    (written("a.ipynb", b""), "damaged"),
-    (written("a.ipynb", b"\x89PNG\x00\xff"), "not text"),
-    (written("a.ipynb", SOLUTION.read_bytes()[:5000]), "damaged"),
-    (written("a.ipynb", b"[1, 2]"), "not a notebook"),
-    (written("a.ipynb", b"{}"), "not a notebook"),
-    (written("a.ipynb", b'{"cells": 3, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'), "not a notebook"),
-    (written("a.ipynb", b"[" * 100_000), "not a notebook"),
-    (written("notes.txt", b"hello"), "damaged"),
-])
+@pytest.mark.parametrize(
+    "make, words",
+    [
+        (lambda t: t / "absent.ipynb", "no such file"),
+        (lambda t: t, "no notebook in this folder"),
+        (foreign, "not an exercise of this course"),
+        (unknown, "'99_none' is unknown"),
+        (written("a.ipynb", b""), "damaged"),
+        (written("a.ipynb", b"\x89PNG\x00\xff"), "not text"),
+        (written("a.ipynb", SOLUTION.read_bytes()[:5000]), "damaged"),
+        (written("a.ipynb", b"[1, 2]"), "not a notebook"),
+        (written("a.ipynb", b"{}"), "not a notebook"),
+        (written("a.ipynb", b'{"cells": 3, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}'), "not a notebook"),
+        (written("a.ipynb", b"[" * 100_000), "not a notebook"),
+        (written("notes.txt", b"hello"), "damaged"),
+    ],
+)
 def test_wrong_use_is_one_sentence_and_status_2(make, words, tmp_path, capsys):
     path = make(tmp_path)
     assert cli.main([str(path), "--report", str(tmp_path / "r")]) == 2
@@ -253,10 +304,16 @@ def broken_inputs(task, turns=1):
     return dataclasses.replace(task, cases=(dataclasses.replace(task.cases[0], make=breaking), *task.cases[1:]))
 
 
-@pytest.mark.parametrize("name, breaking", [
-    ("05.2", broken_oracle), ("05.3", broken_oracle), ("05.3", broken_inputs),
-    ("05.3", lambda task: broken_inputs(task, turns=3)),
-], ids=("an oracle", "a kernel's oracle", "inputs", "inputs of the replay"))
+@pytest.mark.parametrize(
+    "name, breaking",
+    [
+        ("05.2", broken_oracle),
+        ("05.3", broken_oracle),
+        ("05.3", broken_inputs),
+        ("05.3", lambda task: broken_inputs(task, turns=3)),
+    ],
+    ids=("an oracle", "a kernel's oracle", "inputs", "inputs of the replay"),
+)
 def test_a_fault_of_one_tasks_checks_costs_no_other_a_point(name, breaking, monkeypatch):
     known = tuple(breaking(task) if task.id == name else task for task in declared.tasks_of("05_rmsnorm"))
     monkeypatch.setattr(submission, "tasks_of", lambda exercise: known)
@@ -284,9 +341,14 @@ def test_a_full_disk_leaves_the_last_report(tmp_path, monkeypatch, capsys):
 
 def test_an_interrupt_ends_the_run_and_writes_nothing(tmp_path):
     path = handed_in("05_rmsnorm", {"05.1": "import time; time.sleep(500)"}, tmp_path / "slow.ipynb")
-    process = subprocess.Popen([sys.executable, "-m", "grading.cli", str(path), "--report", str(tmp_path / "r")], cwd=ROOT,
-                               env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "grading.cli", str(path), "--report", str(tmp_path / "r")],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     deadline = time.monotonic() + 30
     while not alive(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -298,8 +360,14 @@ def test_an_interrupt_ends_the_run_and_writes_nothing(tmp_path):
     assert not alive(tmp_path)
 
 
-@pytest.mark.parametrize("constants", [None, "import math\nONE = tl.constexpr(math.sqrt(1.0))\nNONE = tl.constexpr(0.0)",
-                                       "ONE, NONE = tl.constexpr(1.0), tl.constexpr(torch.finfo(torch.float32).tiny)"])
+@pytest.mark.parametrize(
+    "constants",
+    [
+        None,
+        "import math\nONE = tl.constexpr(math.sqrt(1.0))\nNONE = tl.constexpr(0.0)",
+        "ONE, NONE = tl.constexpr(1.0), tl.constexpr(torch.finfo(torch.float32).tiny)",
+    ],
+)
 def test_a_task_solved_after_one_that_was_skipped_keeps_its_points(constants, tmp_path):
     source = answers("05_rmsnorm")["05.3"]
     if constants:
@@ -312,8 +380,12 @@ def test_a_task_solved_after_one_that_was_skipped_keeps_its_points(constants, tm
 
 @pytest.mark.parametrize("before", ["raise ValueError('no')", "def eager_bytes(:", "import no_such"])
 def test_a_task_solved_after_an_answer_that_raises_keeps_its_points(before, tmp_path):
-    changes = {"05.1": before, "05.2": f"{before}\n" + ANSWERS["05.2"],
-               "05.3": ANSWERS["05.3"], "05.6": ANSWERS["05.6"]}
+    changes = {
+        "05.1": before,
+        "05.2": f"{before}\n" + ANSWERS["05.2"],
+        "05.3": ANSWERS["05.3"],
+        "05.6": ANSWERS["05.6"],
+    }
     found = by_id(submission.grade(handed_in("05_rmsnorm", changes, tmp_path / "a.ipynb", base="exercises"), 60))
     assert [task["points"] for task in found.values()] == [0, 0, 4, 0, 0, 3], found
     assert [task["status"] for task in found.values()][:2] == ["failed", "failed"]
@@ -323,7 +395,7 @@ MIXED = {
     "right": {},
     "wrong": {
         "05.1": ANSWERS["05.1"] + "\n\nright = eager_bytes\n\n\n"
-                "def eager_bytes(*sizes):\n    return right(*sizes) + 1\n",
+        "def eager_bytes(*sizes):\n    return right(*sizes) + 1\n",
         "05.2": edited(ANSWERS["05.2"], ("(1 + weight[", "(0 + weight[")),
         "05.3": edited(ANSWERS["05.3"], (", mask=inside, other=0.0", ""), (", mask=inside", "")),
         "05.4": edited(ANSWERS["05.4"], ("(1 + weight)", "weight")),
@@ -332,7 +404,7 @@ MIXED = {
     },
     "broken": {
         "05.1": "def eager_bytes(rows, cols, itemsize):\n    return None\n\n\n"
-                "def two_pass_bytes(*a):\n    raise NotImplementedError()\n\n\nresident_bytes = eager_bytes",
+        "def two_pass_bytes(*a):\n    raise NotImplementedError()\n\n\nresident_bytes = eager_bytes",
         "05.2": "def tile_loop(x, weight, eps, block):\n    return x.nothing",
         "05.3": edited(ANSWERS["05.3"], ("tl.rsqrt(", "tl.nothing(")),
         "05.4": edited(ANSWERS["05.4"], ("    rows, cols = x.shape", "    rows, cols = x.shape\n    x = x * 1.0")),
@@ -360,6 +432,7 @@ def test_a_name_of_a_kernels_own_is_not_what_another_cell_calls_so(tmp_path):
     """`total` is a function of one answer and a number in the kernel of another."""
     published = answers("05_rmsnorm")
     first = f"def total(*sizes):\n    return sum(sizes)\n\n\n{published['05.1']}"
-    record = submission.grade(handed_in("05_rmsnorm", {"05.1": first, "05.5": published["05.5"]}, tmp_path / "a.ipynb",
-                                        base="exercises"), 60)
+    record = submission.grade(
+        handed_in("05_rmsnorm", {"05.1": first, "05.5": published["05.5"]}, tmp_path / "a.ipynb", base="exercises"), 60
+    )
     assert {v.id: v.points for v in record.tasks if v.points} == {"05.1": 3, "05.5": 5}, record

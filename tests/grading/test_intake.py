@@ -10,8 +10,8 @@ import zipfile
 
 import nbformat
 import pytest
-from synthetic_class import functions_of
 from nbformat.v4 import new_code_cell, new_markdown_cell
+from synthetic_class import functions_of
 
 from grading import intake, jail
 from grading.release import ROOT, grade_id, released
@@ -48,33 +48,57 @@ WHOLE, _ = planted(intake.parse(SOLUTION, "x")[0])
 
 
 def test_a_folder_is_a_class_and_a_child_of_it_one_learners(tmp_path):
-    for name in ("jane/deep/a.ipynb", "jane/.ipynb_checkpoints/a.ipynb", "joe.ipynb", "roster.csv", ".hidden",
-                 "kim.pdf", "lee/notes.docx", "ann/saved.ipynb.txt", "report/index.html"):
+    for name in (
+        "jane/deep/a.ipynb",
+        "jane/.ipynb_checkpoints/a.ipynb",
+        "joe.ipynb",
+        "roster.csv",
+        ".hidden",
+        "kim.pdf",
+        "lee/notes.docx",
+        "ann/saved.ipynb.txt",
+        "report/index.html",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(SOLUTION if "ipynb" in name else b"x")
-    (tmp_path / "max.zip").write_bytes(zipped({"w/one.ipynb": SOLUTION, "w/two.ipynb": SOLUTION,
-                                               "__MACOSX/._one.ipynb": b""}))
+    (tmp_path / "max.zip").write_bytes(
+        zipped({"w/one.ipynb": SOLUTION, "w/two.ipynb": SOLUTION, "__MACOSX/._one.ipynb": b""})
+    )
     (tmp_path / "bad.zip").write_bytes(b"PK\x03\x04")
     handed, aside = intake.found_in(tmp_path, tmp_path / "report", "")
     found = {(h.learner, h.path): h.problem for h in handed}
     assert [key for key, problem in found.items() if not problem] == [
-        ("ann", "ann/saved.ipynb.txt"), ("jane", "jane/deep/a.ipynb"), ("joe", "joe.ipynb"),
-        ("max", "max.zip/w/one.ipynb"), ("max", "max.zip/w/two.ipynb")]
+        ("ann", "ann/saved.ipynb.txt"),
+        ("jane", "jane/deep/a.ipynb"),
+        ("joe", "joe.ipynb"),
+        ("max", "max.zip/w/one.ipynb"),
+        ("max", "max.zip/w/two.ipynb"),
+    ]
     assert "not a zip" in found["bad", "bad.zip"] and aside == ["kim.pdf", "roster.csv"]
     assert "notes.docx" in found["lee", "lee"] and len(found) == 7
 
 
 def test_a_zip_of_a_class(tmp_path):
-    (tmp_path / "all.zip").write_bytes(zipped({"hw/jane/x.ipynb": SOLUTION, "hw/joe.ipynb": SOLUTION,
-                                               "hw/readme.md": b""}))
+    (tmp_path / "all.zip").write_bytes(
+        zipped({"hw/jane/x.ipynb": SOLUTION, "hw/joe.ipynb": SOLUTION, "hw/readme.md": b""})
+    )
     found, aside = intake.found_in(tmp_path / "all.zip", label="all.zip")
     assert [h.learner for h in found] == ["jane", "joe"] and found[0].read() == SOLUTION
     assert aside == ["all.zip/hw/readme.md"]
 
 
 def test_no_learner_of_a_zipped_class_is_lost(tmp_path):
-    (tmp_path / "all.zip").write_bytes(zipped({"jane/x.ipynb": SOLUTION, "joe.ipynb": SOLUTION, "kim/scan.pdf": b"",
-                                               "lee.zip": zipped({"a.ipynb": SOLUTION}), "roster.csv": b""}))
+    (tmp_path / "all.zip").write_bytes(
+        zipped(
+            {
+                "jane/x.ipynb": SOLUTION,
+                "joe.ipynb": SOLUTION,
+                "kim/scan.pdf": b"",
+                "lee.zip": zipped({"a.ipynb": SOLUTION}),
+                "roster.csv": b"",
+            }
+        )
+    )
     found, aside = intake.found_in(tmp_path / "all.zip", label="all.zip")
     problems = {h.learner: h.problem for h in found}
     assert list(problems) == ["jane", "joe", "kim", "lee"] and not problems["jane"] + problems["joe"]
@@ -88,8 +112,9 @@ def test_nbgraders_folder_is_a_class(tmp_path):
         (tmp_path / "submitted" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "submitted" / name).write_bytes(SOLUTION if "ipynb" in name else b"2025-10-01 12:00:00 UTC")
     found, aside = intake.found_in(tmp_path / "submitted", label="")
-    assert [(h.learner, h.path, h.problem) for h in found] == [(name, f"{name}/week5/05_rmsnorm.ipynb", "")
-                                                              for name in ("ada", "bob")] and not aside
+    assert [(h.learner, h.path, h.problem) for h in found] == [
+        (name, f"{name}/week5/05_rmsnorm.ipynb", "") for name in ("ada", "bob")
+    ] and not aside
 
 
 def test_a_path_is_shown_as_seen_from_what_was_given(tmp_path):
@@ -117,8 +142,10 @@ def test_notebooks_called_like_exercises_are_one_learners(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / ".ipynb_checkpoints").mkdir()
     found, aside = intake.found_in(tmp_path, label="")
-    assert [(h.learner, h.path) for h in found] == [(tmp_path.name, "01_roofline.ipynb"),
-                                                   (tmp_path.name, "05_rmsnorm.ipynb")]
+    assert [(h.learner, h.path) for h in found] == [
+        (tmp_path.name, "01_roofline.ipynb"),
+        (tmp_path.name, "05_rmsnorm.ipynb"),
+    ]
     assert aside == ["notes.txt"]
     files = {f"mine/{name}.ipynb": SOLUTION for name in ("05_rmsnorm", "01_roofline")}
     (tmp_path / "ann.zip").write_bytes(zipped(files))
@@ -215,19 +242,45 @@ def test_folders_in_each_other_without_end_are_looked_through(tmp_path, monkeypa
 # ---------------------------------------------------------------- reading
 
 
-@pytest.mark.parametrize("content, words", [
-    (changed(nbformat=9), "'9'"),
-    (changed(nbformat="four"), "'four'"),
-    (changed(nbformat_minor="x", metadata=json.loads(SOLUTION)["metadata"]), ""),
-    (changed(cells=[*json.loads(SOLUTION)["cells"], 3, {"cell_type": "code", "source": 7}]), "2 cells could not be"),
-    (SOLUTION.decode().encode("utf-16"), "UTF-16"),
-    (b"\xef\xbb\xbf" + SOLUTION, ""),
-    (changed(metadata=3), "lost its exercise id"),
-    (changed(cells=[*json.loads(SOLUTION)["cells"], {"cell_type": "code", "source": "", "metadata": {}, "outputs": [
-        {"output_type": "stream", "text": "x" * (6 << 20)}]}]), "6 MB of outputs"),
-    (changed(cells=[{**cell, "cell_type": ["code"]} if i == 0 else cell for i, cell in
-                    enumerate(json.loads(SOLUTION)["cells"])]), ""),
-], ids=["format 9", "format word", "minor", "odd cells", "utf-16", "bom", "no metadata", "outputs", "cell type"])
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (changed(nbformat=9), "'9'"),
+        (changed(nbformat="four"), "'four'"),
+        (changed(nbformat_minor="x", metadata=json.loads(SOLUTION)["metadata"]), ""),
+        (
+            changed(cells=[*json.loads(SOLUTION)["cells"], 3, {"cell_type": "code", "source": 7}]),
+            "2 cells could not be",
+        ),
+        (SOLUTION.decode().encode("utf-16"), "UTF-16"),
+        (b"\xef\xbb\xbf" + SOLUTION, ""),
+        (changed(metadata=3), "lost its exercise id"),
+        (
+            changed(
+                cells=[
+                    *json.loads(SOLUTION)["cells"],
+                    {
+                        "cell_type": "code",
+                        "source": "",
+                        "metadata": {},
+                        "outputs": [{"output_type": "stream", "text": "x" * (6 << 20)}],
+                    },
+                ]
+            ),
+            "6 MB of outputs",
+        ),
+        (
+            changed(
+                cells=[
+                    {**cell, "cell_type": ["code"]} if i == 0 else cell
+                    for i, cell in enumerate(json.loads(SOLUTION)["cells"])
+                ]
+            ),
+            "",
+        ),
+    ],
+    ids=["format 9", "format word", "minor", "odd cells", "utf-16", "bom", "no metadata", "outputs", "cell type"],
+)
 def test_what_can_be_repaired_is_repaired_and_told(content, words):
     nb, notes = intake.parse(content, "x")
     assert intake.exercise_of(nb, "x", notes) == "05_rmsnorm"
@@ -235,12 +288,28 @@ def test_what_can_be_repaired_is_repaired_and_told(content, words):
     assert any(words in note for note in notes) if words else not notes, notes
 
 
-@pytest.mark.parametrize("odd", [
-    {"tags": ["a", "a"]}, {"name": ""}, {"collapsed": "x"}, {"nbgrader": {"grade_id": ["a"]}, "jupyter": 3},
-    {"deep": json.loads("[" * 900 + "]" * 900)}, {"number": 10**4000}, {"half": "\ud800"}], ids=lambda odd: [*odd][0])
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"tags": ["a", "a"]},
+        {"name": ""},
+        {"collapsed": "x"},
+        {"nbgrader": {"grade_id": ["a"]}, "jupyter": 3},
+        {"deep": json.loads("[" * 900 + "]" * 900)},
+        {"number": 10**4000},
+        {"half": "\ud800"},
+    ],
+    ids=lambda odd: [*odd][0],
+)
 def test_metadata_is_not_held_to_a_schema(odd):
-    strange = {"cell_type": "code", "metadata": odd, "source": "'\ud800'", "id": "§" * 99, "attachments": 3,
-               "outputs": [{"output_type": "no"}]}
+    strange = {
+        "cell_type": "code",
+        "metadata": odd,
+        "source": "'\ud800'",
+        "id": "§" * 99,
+        "attachments": 3,
+        "outputs": [{"output_type": "no"}],
+    }
     cells = [*json.loads(SOLUTION)["cells"], strange]
     nb, notes = intake.parse(changed(cells=cells), "x")
     assert planted(nb)[0] == WHOLE and not notes
@@ -279,11 +348,19 @@ def test_format_3_is_converted():
     assert "converted" in notes[0] and len(new.cells) == cells
 
 
-@pytest.mark.parametrize("content, words", [
-    (b"", "damaged"), (b"\x89PNG\xff", "not text"), (SOLUTION[:9000], "damaged"), (b"[1]", "without a notebook's"),
-    (b"<<<<<<< HEAD\n{}\n=======\n", "merge conflict"), (b"[" * 100_000, "damaged"),
-    (b'{"worksheets": [3]}', "old notebook"), (b'{"cells": [' + b"9" * 5000 + b"]}", "damaged"),
-])
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"", "damaged"),
+        (b"\x89PNG\xff", "not text"),
+        (SOLUTION[:9000], "damaged"),
+        (b"[1]", "without a notebook's"),
+        (b"<<<<<<< HEAD\n{}\n=======\n", "merge conflict"),
+        (b"[" * 100_000, "damaged"),
+        (b'{"worksheets": [3]}', "old notebook"),
+        (b'{"cells": [' + b"9" * 5000 + b"]}", "damaged"),
+    ],
+)
 def test_what_cannot_be_read_is_one_sentence(content, words):
     with pytest.raises(intake.Unreadable, match=words):
         intake.parse(content, "x")
@@ -327,9 +404,15 @@ def test_moved_deleted_doubled_and_edited_cells_are_told():
     nb.cells.remove(cell(nb, "answer_05_2"))
     _, notes = planted(nb)
     said = "\n".join(notes)
-    for words in ("another order", "check cell 05.1 is missing", "check cell 05.2 is there more than once",
-                  "05.4 is edited", "05.5: the answer cell was not a code cell", "05.6: 2 cells carry",
-                  "05.2: the answer cell is missing"):
+    for words in (
+        "another order",
+        "check cell 05.1 is missing",
+        "check cell 05.2 is there more than once",
+        "05.4 is edited",
+        "05.5: the answer cell was not a code cell",
+        "05.6: 2 cells carry",
+        "05.2: the answer cell is missing",
+    ):
         assert words in said, said
 
 

@@ -64,8 +64,13 @@ def test_a_flood_of_processes_ends_a_run(tmp_path):
 def test_only_its_own_folders_are_open(tmp_path):
     secret = tmp_path / "secret"
     secret.write_text("x")
-    closed = [(str(secret), "r"), (str(ROOT / "grading" / "judge.py"), "r"), ("new", "w"), ("/dev/shm/new", "w"),
-              ("/dev/ptmx", "r")]
+    closed = [
+        (str(secret), "r"),
+        (str(ROOT / "grading" / "judge.py"), "r"),
+        ("new", "w"),
+        ("/dev/shm/new", "w"),
+        ("/dev/ptmx", "r"),
+    ]
     code = TRIED + f"print([tried(open, *to) for to in {[*closed, ('home/new', 'w'), ('results/new', 'w')]}])"
     assert f"{[False] * len(closed) + [True] * 2}" in held(tmp_path, code).said
 
@@ -82,7 +87,9 @@ def test_nothing_about_a_file_outside_can_be_changed(tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text("x")
     before = log.stat()
-    code = TRIED + f"""
+    code = (
+        TRIED
+        + f"""
 import os, stat
 log, own = {str(log)!r}, 'home/own'
 open(own, 'w').close()
@@ -94,6 +101,7 @@ acts += [(os.utime, log), (os.chown, log, os.getuid(), os.getgid()), (os.setxatt
 acts += [(os.link, log, 'home/l'), (os.rename, 'results', 'home/r'), (os.rename, 'home', 'h'), (os.rmdir, 'results')]
 acts += [(os.fchmod, fd, same(fd)) for fd in range(3) if not stat.S_ISFIFO(os.fstat(fd).st_mode)]
 print('done:', [(act.__name__, *to) for act, *to in acts if tried(act, *to)], tried(os.chmod, own, 0o755))"""
+    )
     assert "done: [] True" in held(tmp_path, code).said
     assert log.stat() == before
 
@@ -157,7 +165,9 @@ def test_whatever_is_left_behind_is_removed(tmp_path):
 def test_a_child_that_is_narrowed_writes_to_its_own_folder_alone(tmp_path):
     (tmp_path / "grading").mkdir()
     shutil.copy(jail.ENTER, tmp_path / "grading" / "enter.py")  # all that a process in the jail has of it
-    code = TRIED + """
+    code = (
+        TRIED
+        + """
 import os, sys
 sys.path.insert(0, "grading")
 import enter
@@ -170,24 +180,29 @@ if not os.fork():
 else:
     os.wait()
     print("parent", tried(open, "results/yours/a", "w"))"""
+    )
     said = held(tmp_path, code).said
     assert "[True, True, False, False, False] False True" in said and "parent True" in said
 
 
-@pytest.mark.parametrize("walls", [(jail._walls() or ()), ()][:1 + jail.at_least("network")])
+@pytest.mark.parametrize("walls", [(jail._walls() or ()), ()][: 1 + jail.at_least("network")])
 def test_lines_for_the_shell_run_at_every_level(tmp_path, monkeypatch, walls):
     monkeypatch.setattr(jail, "_walls", lambda: walls)
-    log = in_cells(tmp_path, "!echo hello > results/a", "x = !echo hello\nassert x == ['hello']",
-                   "!exit 3\nassert _exit_code == 3")
+    log = in_cells(
+        tmp_path, "!echo hello > results/a", "x = !echo hello\nassert x == ['hello']", "!exit 3\nassert _exit_code == 3"
+    )
     assert [status for status, *_ in log] == ["ok"] * 3, log
     assert (tmp_path / "results" / "a").read_text() == "hello\n"
 
 
 def test_what_a_kernel_sends_is_cut_and_has_an_end(tmp_path):
-    forever = ("import time\nwhile True:\n try:\n  while True: print('x', flush=True); time.sleep(0.3)\n"
-               " except BaseException: pass")
-    (_, long, line), *log = in_cells(tmp_path, "a = 1\nraise ValueError('x' * 500_000)", "print('a\\rb\\r' * 250_000)",
-                                     forever, cell_seconds=4)
+    forever = (
+        "import time\nwhile True:\n try:\n  while True: print('x', flush=True); time.sleep(0.3)\n"
+        " except BaseException: pass"
+    )
+    (_, long, line), *log = in_cells(
+        tmp_path, "a = 1\nraise ValueError('x' * 500_000)", "print('a\\rb\\r' * 250_000)", forever, cell_seconds=4
+    )
     assert long.startswith("ValueError: xxx") and len(long) == 2000 and line == 2
     assert [status for status, *_ in log] == ["ok", "timeout"]
     place = tmp_path / "flood"

@@ -20,8 +20,10 @@ SOLUTION = answers("05_rmsnorm")
 
 
 def test_bf16_rounds_as_torch_does():
-    values = np.concatenate([np.random.default_rng(0).normal(0, 10.0**k, 1000) for k in range(-30, 30, 6)]
-                            + [[0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38]]).astype(np.float32)
+    values = np.concatenate(
+        [np.random.default_rng(0).normal(0, 10.0**k, 1000) for k in range(-30, 30, 6)]
+        + [[0.0, -0.0, np.inf, -np.inf, np.nan, 3.4e38]]
+    ).astype(np.float32)
     ours = encode(values, "bf16")
     theirs = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy().view(np.uint16)
     finite = ~np.isnan(values)
@@ -71,18 +73,21 @@ def test_every_kind_of_finding_has_words():
     assert set(ADVICE) | spoken_by_themselves == set(KINDS)
 
 
-@pytest.mark.parametrize("change, kind", [
-    (lambda y: y.__setitem__((slice(None), slice(96, None)), np.nan), "tail"),
-    (lambda y: y.__setitem__((slice(None), slice(96, None)), 7.0), "tail"),
-    (lambda y: y.__setitem__((2, slice(None)), y[3]), "some_rows"),
-    (lambda y: y.__imul__(1.5), "row_scale"),
-    (lambda y: y.__imul__(np.sqrt(128 / 100)), "divisor"),
-    (lambda y: y.__imul__(1 + 1e-3 * np.random.default_rng(1).normal(size=(8, 1))), "sixteen_bit"),
-    (lambda y: y.__setitem__(slice(None), rounded(y, "bf16")), "rounded_output"),
-    (lambda y: y.__setitem__((0, 0), np.inf), "overflow"),
-    (lambda y: y.__imul__(0), "overflow"),
-    (lambda y: y.__setitem__((5, 50), 3.0), "wrong"),
-])
+@pytest.mark.parametrize(
+    "change, kind",
+    [
+        (lambda y: y.__setitem__((slice(None), slice(96, None)), np.nan), "tail"),
+        (lambda y: y.__setitem__((slice(None), slice(96, None)), 7.0), "tail"),
+        (lambda y: y.__setitem__((2, slice(None)), y[3]), "some_rows"),
+        (lambda y: y.__imul__(1.5), "row_scale"),
+        (lambda y: y.__imul__(np.sqrt(128 / 100)), "divisor"),
+        (lambda y: y.__imul__(1 + 1e-3 * np.random.default_rng(1).normal(size=(8, 1))), "sixteen_bit"),
+        (lambda y: y.__setitem__(slice(None), rounded(y, "bf16")), "rounded_output"),
+        (lambda y: y.__setitem__((0, 0), np.inf), "overflow"),
+        (lambda y: y.__imul__(0), "overflow"),
+        (lambda y: y.__setitem__((5, 50), 3.0), "wrong"),
+    ],
+)
 def test_the_shape_of_a_failure_picks_its_kind(change, kind):
     reference = np.random.default_rng(0).normal(size=(8, 100))
     values = reference.copy()
@@ -136,28 +141,31 @@ def first(run):
     return run["cases"][0]["returned"][0]
 
 
-@pytest.mark.parametrize("damage, kind", [
-    (lambda home: (home / "run.msgpack").write_bytes(b"{"), "stopped"),
-    (lambda home: (home / "run.msgpack").write_bytes(b""), "stopped"),
-    (lambda home: (home / "run.msgpack").write_bytes(msgspec.msgpack.encode([])), "stopped"),
-    (lambda home: (home / "run.msgpack").write_bytes(b"\x91" * 100_000), "stopped"),
-    (lambda home: (home / "run.msgpack").write_bytes(msgspec.msgpack.encode({"cases": [{}]})), "stopped"),
-    (lambda home: (home / "run.msgpack").unlink() or (home / "run.msgpack").mkdir(), "stopped"),
-    (changed(lambda run: run.update(status="passed", points=3)), "stopped"),
-    (changed(lambda run: run.update(cases=None)), "stopped"),
-    (changed(lambda run: first(run).update(dtype="fp4")), "stopped"),
-    (changed(lambda run: first(run).update(shape=[-4, -256])), "stopped"),
-    (changed(lambda run: first(run).update(shape=[1 << 40, 1 << 40])), "stopped"),
-    (changed(lambda run: first(run).update(file="../../tasks/05.2/task.json")), "stopped"),
-    (changed(lambda run: run["cases"][0].update(after={"eps": "case0.after.x.bin"})), "stopped"),
-    (changed(lambda run: run["cases"][0].update(returned=None)), "stopped"),
-    (changed(lambda run: first(run).update(shape=[1024])), "shape"),
-    (lambda home: (home / "case0.returned0.bin").unlink(), "stopped"),
-    (lambda home: (home / "case0.returned0.bin").write_bytes(b"garbage"), "stopped"),
-    (lambda home: (home / "case0.returned0.bin").write_bytes(bytes(4 * 4 * 256)), ""),
-    (lambda home: (home / "case0.after.x.bin").write_bytes(bytes(12)), "stopped"),
-    (lambda home: (home / "case0.after.x.bin").write_bytes(bytes(4 * 4 * 256)), "input_changed"),
-])
+@pytest.mark.parametrize(
+    "damage, kind",
+    [
+        (lambda home: (home / "run.msgpack").write_bytes(b"{"), "stopped"),
+        (lambda home: (home / "run.msgpack").write_bytes(b""), "stopped"),
+        (lambda home: (home / "run.msgpack").write_bytes(msgspec.msgpack.encode([])), "stopped"),
+        (lambda home: (home / "run.msgpack").write_bytes(b"\x91" * 100_000), "stopped"),
+        (lambda home: (home / "run.msgpack").write_bytes(msgspec.msgpack.encode({"cases": [{}]})), "stopped"),
+        (lambda home: (home / "run.msgpack").unlink() or (home / "run.msgpack").mkdir(), "stopped"),
+        (changed(lambda run: run.update(status="passed", points=3)), "stopped"),
+        (changed(lambda run: run.update(cases=None)), "stopped"),
+        (changed(lambda run: first(run).update(dtype="fp4")), "stopped"),
+        (changed(lambda run: first(run).update(shape=[-4, -256])), "stopped"),
+        (changed(lambda run: first(run).update(shape=[1 << 40, 1 << 40])), "stopped"),
+        (changed(lambda run: first(run).update(file="../../tasks/05.2/task.json")), "stopped"),
+        (changed(lambda run: run["cases"][0].update(after={"eps": "case0.after.x.bin"})), "stopped"),
+        (changed(lambda run: run["cases"][0].update(returned=None)), "stopped"),
+        (changed(lambda run: first(run).update(shape=[1024])), "shape"),
+        (lambda home: (home / "case0.returned0.bin").unlink(), "stopped"),
+        (lambda home: (home / "case0.returned0.bin").write_bytes(b"garbage"), "stopped"),
+        (lambda home: (home / "case0.returned0.bin").write_bytes(bytes(4 * 4 * 256)), ""),
+        (lambda home: (home / "case0.after.x.bin").write_bytes(bytes(12)), "stopped"),
+        (lambda home: (home / "case0.after.x.bin").write_bytes(bytes(4 * 4 * 256)), "input_changed"),
+    ],
+)
 def test_damaged_results_fail_and_raise_nothing(done, damage, kind):
     given, folder = done
     damage(results(folder))
@@ -186,8 +194,9 @@ def test_inputs_depend_on_seed_task_case_and_turn_only():
     assert isinstance(one, tasks.Tensor) and np.array_equal(one.storage, two.storage)
     assert not np.array_equal(one.storage, other.storage)
     given = Given(task, 1)
-    assert not np.array_equal(given.arguments(1)["weight"].storage,
-                              Given(tasks.task("05.4"), 1).arguments(1)["weight"].storage)
+    assert not np.array_equal(
+        given.arguments(1)["weight"].storage, Given(tasks.task("05.4"), 1).arguments(1)["weight"].storage
+    )
     turns = [given.arguments(1, turn)["x"] for turn in (*RUN, *PLAYED)]
     assert len({t.storage.tobytes() for t in turns}) == 4 and len({(t.shape, t.stride, t.dtype) for t in turns}) == 1
 
@@ -291,10 +300,15 @@ def many(trace):
 
 
 CLAIMS = {
-    "calls of the first case alone": no_calls, "no calls at all": lambda trace: trace.calls.clear(),
-    "views of the input as results": from_the_inputs, "storages that no kernel got": far_away,
-    "results of terabytes": huge, "a grid of no program": no_program, "another kernel's source": no_kernel,
-    "three calls of a case": many, "no functions": lambda trace: trace.functions.clear(),
+    "calls of the first case alone": no_calls,
+    "no calls at all": lambda trace: trace.calls.clear(),
+    "views of the input as results": from_the_inputs,
+    "storages that no kernel got": far_away,
+    "results of terabytes": huge,
+    "a grid of no program": no_program,
+    "another kernel's source": no_kernel,
+    "three calls of a case": many,
+    "no functions": lambda trace: trace.functions.clear(),
 }
 
 
@@ -333,25 +347,50 @@ def after(task, name, body):
     return SOLUTION[task] + TWICE.format(name=name) + body
 
 
-@pytest.mark.parametrize("task, name, body", [
-    ("05.3", "gemma_norm", "    if given[0].shape not in kept:\n        kept[given[0].shape] = once(*given)\n"
-     "    return kept[given[0].shape]\n"),
-    ("05.3", "gemma_norm", "    key = given[0].shape\n    if key not in kept:\n        kept[key] = torch.empty(key)\n"
-     "    y, scale = once(*given)\n    return kept[key].copy_(y), scale\n"),
-    ("05.2", "tile_loop", "    y, scale = once(*given)\n    held = kept.setdefault(y.shape, y)\n"
-     "    for at in range(0, y.shape[1], given[3]):\n"
-     "        held[:, at:at + given[3]] = y[:, at:at + given[3]]\n    return held, scale\n"),
-    ("05.2", "tile_loop", "    return kept.setdefault(given[0].shape, once(*given))\n"),
-], ids=("a kernel's first result again", "a result in a tensor that is kept",
-        "PyTorch's result in a tensor that is kept", "PyTorch's first result again"))
+@pytest.mark.parametrize(
+    "task, name, body",
+    [
+        (
+            "05.3",
+            "gemma_norm",
+            "    if given[0].shape not in kept:\n        kept[given[0].shape] = once(*given)\n"
+            "    return kept[given[0].shape]\n",
+        ),
+        (
+            "05.3",
+            "gemma_norm",
+            "    key = given[0].shape\n    if key not in kept:\n        kept[key] = torch.empty(key)\n"
+            "    y, scale = once(*given)\n    return kept[key].copy_(y), scale\n",
+        ),
+        (
+            "05.2",
+            "tile_loop",
+            "    y, scale = once(*given)\n    held = kept.setdefault(y.shape, y)\n"
+            "    for at in range(0, y.shape[1], given[3]):\n"
+            "        held[:, at:at + given[3]] = y[:, at:at + given[3]]\n    return held, scale\n",
+        ),
+        ("05.2", "tile_loop", "    return kept.setdefault(given[0].shape, once(*given))\n"),
+    ],
+    ids=(
+        "a kernel's first result again",
+        "a result in a tensor that is kept",
+        "PyTorch's result in a tensor that is kept",
+        "PyTorch's first result again",
+    ),
+)
 def test_each_case_is_called_twice_and_a_result_that_is_kept_is_found(task, name, body):
     verdict = verdict_of(task, after(task, name, body))
     assert (verdict.status, verdict.points) == ("failed", 0), verdict
 
 
-KEEPING = edited(SOLUTION["05.3"], ("def gemma_norm(", "KEPT = {}\n\n\ndef gemma_norm("), (
-    "    y = torch.empty(rows, cols, dtype=torch.float32, device=x.device)",
-    "    y = KEPT.setdefault((rows, cols), torch.empty(rows, cols, dtype=torch.float32, device=x.device))"))
+KEEPING = edited(
+    SOLUTION["05.3"],
+    ("def gemma_norm(", "KEPT = {}\n\n\ndef gemma_norm("),
+    (
+        "    y = torch.empty(rows, cols, dtype=torch.float32, device=x.device)",
+        "    y = KEPT.setdefault((rows, cols), torch.empty(rows, cols, dtype=torch.float32, device=x.device))",
+    ),
+)
 
 
 def test_a_kernels_result_in_a_tensor_that_is_kept_is_called_that():
@@ -359,18 +398,27 @@ def test_a_kernels_result_in_a_tensor_that_is_kept_is_called_that():
     assert (verdict.status, verdict.kind) == ("failed", "kept") and "had returned before" in verdict.hint, verdict
 
 
-@pytest.mark.parametrize("body", [
-    "    y, scale = once(*given)\n    y.zero_()\n    return y, scale\n",
-    "    y, scale = once(*given)\n    scale.sqrt_()\n    return y, scale\n",
-    "    y, scale = once(*given)\n    y.numpy()[:] = 0\n    return y, scale\n",
-    "    x, *rest = given\n    found = once(x, *rest)\n    x.zero_()\n    return found\n",
-    "    x, *rest = given\n    x.zero_()\n    return once(x, *rest)\n",
-    "    x, *rest = given\n    x.view(torch.uint8).numpy()[:] = 0\n    return once(x, *rest)\n",
-    "    x, weight, eps = given\n    weight.zero_()\n    return once(x, weight, eps)\n",
-], ids=("the result zeroed after the launch", "a vector of the results changed after the launch",
-        "the result changed by NumPy after the launch", "the input zeroed after the launch",
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    y, scale = once(*given)\n    y.zero_()\n    return y, scale\n",
+        "    y, scale = once(*given)\n    scale.sqrt_()\n    return y, scale\n",
+        "    y, scale = once(*given)\n    y.numpy()[:] = 0\n    return y, scale\n",
+        "    x, *rest = given\n    found = once(x, *rest)\n    x.zero_()\n    return found\n",
+        "    x, *rest = given\n    x.zero_()\n    return once(x, *rest)\n",
+        "    x, *rest = given\n    x.view(torch.uint8).numpy()[:] = 0\n    return once(x, *rest)\n",
+        "    x, weight, eps = given\n    weight.zero_()\n    return once(x, weight, eps)\n",
+    ],
+    ids=(
+        "the result zeroed after the launch",
+        "a vector of the results changed after the launch",
+        "the result changed by NumPy after the launch",
+        "the input zeroed after the launch",
         "the input zeroed before the launch",
-        "the input changed by NumPy", "the weight zeroed before the launch"))
+        "the input changed by NumPy",
+        "the weight zeroed before the launch",
+    ),
+)
 def test_what_the_function_changes_beside_its_kernels_is_found(body):
     """The kernels are right; the function is not."""
     verdict = verdict_of("05.3", after("05.3", "gemma_norm", body))
@@ -402,14 +450,23 @@ def row_sum_max(x):
 """
 
 
-@pytest.mark.parametrize("extra, kind", [
-    ("largest += 0.0", ""),
-    ("largest += 0.0 * tl.load(sums_ptr + (row + rows - 1) % rows)", "race"),
-    ("tl.store(sums_ptr + (row + rows - 1) % rows, tl.sum(total))", "race"),
-    ("largest += 0.0 * tl.load(x_ptr + 0 * tl.multiple_of(row + 1, 16))", "promise"),
-    ("n = 0\n    if BLOCK == 1:\n        for _ in range(rows):\n            n += 0.5", "compile"),
-], ids=("none", "a neighbour's result is read", "a neighbour's result is written", "a promise that is not kept",
-        "a specialisation that does not compile"))
+@pytest.mark.parametrize(
+    "extra, kind",
+    [
+        ("largest += 0.0", ""),
+        ("largest += 0.0 * tl.load(sums_ptr + (row + rows - 1) % rows)", "race"),
+        ("tl.store(sums_ptr + (row + rows - 1) % rows, tl.sum(total))", "race"),
+        ("largest += 0.0 * tl.load(x_ptr + 0 * tl.multiple_of(row + 1, 16))", "promise"),
+        ("n = 0\n    if BLOCK == 1:\n        for _ in range(rows):\n            n += 0.5", "compile"),
+    ],
+    ids=(
+        "none",
+        "a neighbour's result is read",
+        "a neighbour's result is written",
+        "a promise that is not kept",
+        "a specialisation that does not compile",
+    ),
+)
 def test_what_only_a_compiled_kernel_would_show_is_found(extra, kind):
     verdict = verdict_of(ROWS, SUMS.replace("EXTRA", extra))
     assert (verdict.status in ("passed", "pending")) == (not kind), verdict
@@ -433,7 +490,9 @@ def test_a_learners_process_is_told_nothing_of_what_the_replay_is_given(tmp_path
     given = Given(tasks.task("05.3"), 1)
     for turns in (RUN, PLAYED):
         cases.prepare(given, tmp_path / str(turns[0]), turns)
-    told, kept = (msgspec.json.decode((tmp_path / str(turns[0]) / "tasks" / "05.3" / "task.json").read_bytes())["speed"]
-                  for turns in (RUN, PLAYED))
+    told, kept = (
+        msgspec.json.decode((tmp_path / str(turns[0]) / "tasks" / "05.3" / "task.json").read_bytes())["speed"]
+        for turns in (RUN, PLAYED)
+    )
     assert kept["rows"] and told.get("rows") != kept["rows"], "the rows that are judged"
     assert kept["seed"] != told["seed"], "the seed of the replay's inputs"

@@ -1,6 +1,6 @@
 """An instructor who uses nbgrader gets the same exercises from the solutions; skipped where nbgrader is not installed.
 
-    pip install -e '.[nbgrader]'
+pip install -e '.[nbgrader]'
 """
 
 import os
@@ -23,7 +23,9 @@ def course(folder):
     """A temporary course with the configuration that grading/README.md gives."""
     readme = (ROOT / "grading" / "README.md").read_text(encoding="utf-8")
     folder.mkdir()
-    (folder / "nbgrader_config.py").write_text("c = get_config()\n" + re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1])
+    (folder / "nbgrader_config.py").write_text(
+        "c = get_config()\n" + re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
+    )
     return folder
 
 
@@ -32,9 +34,13 @@ def test_generate_assignment_writes_the_exercise(path, tmp_path):
     place = course(tmp_path / "course")
     (place / "source" / path.stem).mkdir(parents=True)
     (place / "source" / path.stem / path.name).write_bytes(path.read_bytes())
-    run = subprocess.run([sys.executable, "-m", "nbgrader", "generate_assignment", path.stem, "--create"], cwd=place,
-                         capture_output=True, text=True, env={**os.environ, "PATH": os.pathsep.join(
-                             (str(Path(sys.executable).parent), os.environ["PATH"]))})  # it calls alembic by name
+    run = subprocess.run(
+        [sys.executable, "-m", "nbgrader", "generate_assignment", path.stem, "--create"],
+        cwd=place,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))},
+    )  # it calls alembic by name
     assert run.returncode == 0, run.stderr
     made = nbformat.read(place / "release" / path.stem / path.name, as_version=4)
     ours = nbformat.read(ROOT / "exercises" / path.name, as_version=4)
@@ -43,6 +49,9 @@ def test_generate_assignment_writes_the_exercise(path, tmp_path):
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda p: p.stem)
 def test_validate_accepts_the_solution(path):
-    run = subprocess.run([sys.executable, "-m", "nbgrader", "validate", str(path)], cwd=path.parent, capture_output=True,
-                         text=True)
-    assert "Success! Your notebook passes all the tests." in run.stdout, run.stdout + run.stderr  # its status is always 0
+    run = subprocess.run(
+        [sys.executable, "-m", "nbgrader", "validate", str(path)], cwd=path.parent, capture_output=True, text=True
+    )
+    assert "Success! Your notebook passes all the tests." in run.stdout, (
+        run.stdout + run.stderr
+    )  # its status is always 0

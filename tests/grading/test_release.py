@@ -25,7 +25,9 @@ def test_a_solution_holds_its_tasks_in_nbgraders_form(path):
     tasks = tasks_of(exercise_id(nb))
     assert exercise_id(nb) == path.stem
     marked = [cell for cell in nb.cells if "nbgrader" in cell.metadata]
-    assert [grade_id(c) for c in marked] == [f"{kind}_{t.id.replace('.', '_')}" for t in tasks for kind in ("answer", "check")]
+    assert [grade_id(c) for c in marked] == [
+        f"{kind}_{t.id.replace('.', '_')}" for t in tasks for kind in ("answer", "check")
+    ]
     for cell in marked:
         mark, answer = cell.metadata.nbgrader, grade_id(cell).startswith("answer")
         assert set(mark) == FIELDS | (set() if answer else {"points"})
@@ -69,7 +71,9 @@ def test_regions_become_nbgraders_stub():
     assert cleared(source) == "def f(x):\n    y = 1\n    # YOUR CODE HERE\n    raise NotImplementedError()\n"
 
 
-@pytest.mark.parametrize("source", ["### BEGIN SOLUTION\n", "### END SOLUTION", "### BEGIN SOLUTION\n### BEGIN SOLUTION"])
+@pytest.mark.parametrize(
+    "source", ["### BEGIN SOLUTION\n", "### END SOLUTION", "### BEGIN SOLUTION\n### BEGIN SOLUTION"]
+)
 def test_unbalanced_regions_are_refused(source):
     cell = new_code_cell(source, metadata={"nbgrader": {"solution": True, "grade_id": "answer_01_1"}})
     with pytest.raises(ValueError, match="answer_01_1"):

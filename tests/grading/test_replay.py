@@ -7,8 +7,11 @@ from grading import plain, probe, record, replay
 from grading.plain import NotPlain
 from instruments.backend import triton
 
-LANGUAGE = {"tl": record.Language(name="triton.language"), "lang": record.Language(name="triton.language"),
-            "triton": record.Language(name="triton")}
+LANGUAGE = {
+    "tl": record.Language(name="triton.language"),
+    "lang": record.Language(name="triton.language"),
+    "triton": record.Language(name="triton"),
+}
 
 
 def source(body, name="k", head="x", **more):
@@ -16,32 +19,67 @@ def source(body, name="k", head="x", **more):
     return record.Source(name=name, source=f"def {name}({head}):\n    {body}\n", line=3, globals={**LANGUAGE, **more})
 
 
-@pytest.mark.parametrize("line", ["import os", "eval('1')", "tl.core.warnings.sys", "x.handle", "x.__class__",
-                                  "open('a')", "(lambda: 1)()", "triton.runtime.driver", "lang.core.warnings", "m = tl",
-                                  "tl.math.core", "getattr(tl, 'core')", "().__class__", "x['a']", "class A: pass",
-                                  "def g(): pass", "k.fn", "helper.fn", "del x", "tl.load.__globals__",
-                                  "__builtins__", "x.handle.data", "yield x", "unknown(x)", "thing.a", "str.format", "x.data_ptr()",
-                                  "[v for v in x.__dict__]",
-                                  "with x: pass", "global tl", "__import__('os')", "triton.language.core.warnings"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import os",
+        "eval('1')",
+        "tl.core.warnings.sys",
+        "x.handle",
+        "x.__class__",
+        "open('a')",
+        "(lambda: 1)()",
+        "triton.runtime.driver",
+        "lang.core.warnings",
+        "m = tl",
+        "tl.math.core",
+        "getattr(tl, 'core')",
+        "().__class__",
+        "x['a']",
+        "class A: pass",
+        "def g(): pass",
+        "k.fn",
+        "helper.fn",
+        "del x",
+        "tl.load.__globals__",
+        "__builtins__",
+        "x.handle.data",
+        "yield x",
+        "unknown(x)",
+        "thing.a",
+        "str.format",
+        "x.data_ptr()",
+        "[v for v in x.__dict__]",
+        "with x: pass",
+        "global tl",
+        "__import__('os')",
+        "triton.language.core.warnings",
+    ],
+)
 def test_kernels_that_are_not_plain_triton_are_refused(line):
-    functions = [source(line, thing=record.Other(name="Thing"), helper=record.Function(number=1)),
-                 source("tl.store(x, 1)", "helper")]
+    functions = [
+        source(line, thing=record.Other(name="Thing"), helper=record.Function(number=1)),
+        source("tl.store(x, 1)", "helper"),
+    ]
     with pytest.raises(NotPlain):
         plain.check(functions)
 
 
-@pytest.mark.parametrize("told", [
-    record.Source(name="k", source="def other(x):\n    pass\n", line=1),
-    record.Source(name="k", source="import os\ndef k(x):\n    pass\n", line=1),
-    record.Source(name="k", source="k = 1\n", line=1),
-    record.Source(name="k", source="def k(x:\n", line=1),
-    record.Source(name="k", source="(" * 5000, line=1),
-    source("pass", head="x=__import__('os')"),
-    source("way(x)", way=record.Language(name="os.system")),
-    source("way(x)", way=record.Language(name="triton.runtime.driver.active")),
-    source("way(x)", way=record.Language(name="triton.language.core.warnings.warn")),
-    source("way.out(x)", way=record.Language(name="triton.language.core")),
-])
+@pytest.mark.parametrize(
+    "told",
+    [
+        record.Source(name="k", source="def other(x):\n    pass\n", line=1),
+        record.Source(name="k", source="import os\ndef k(x):\n    pass\n", line=1),
+        record.Source(name="k", source="k = 1\n", line=1),
+        record.Source(name="k", source="def k(x:\n", line=1),
+        record.Source(name="k", source="(" * 5000, line=1),
+        source("pass", head="x=__import__('os')"),
+        source("way(x)", way=record.Language(name="os.system")),
+        source("way(x)", way=record.Language(name="triton.runtime.driver.active")),
+        source("way(x)", way=record.Language(name="triton.language.core.warnings.warn")),
+        source("way.out(x)", way=record.Language(name="triton.language.core")),
+    ],
+)
 def test_what_is_no_function_of_the_language_is_refused(told):
     with pytest.raises(NotPlain):
         plain.check([told])
@@ -53,12 +91,14 @@ def test_too_many_functions_are_refused():
 
 
 def test_plain_kernels_pass():
-    body = ("for start in range(0, n, BLOCK):\n        c = start + tl.arange(0, BLOCK)\n"
-            "        x = tl.load(x_ptr + c, mask=c < n, other=float('-inf')).to(lang.float32)\n"
-            "        tl.store(x_ptr + c, tl.math.exp(x) * SCALE, mask=c < n)")
+    body = (
+        "for start in range(0, n, BLOCK):\n        c = start + tl.arange(0, BLOCK)\n"
+        "        x = tl.load(x_ptr + c, mask=c < n, other=float('-inf')).to(lang.float32)\n"
+        "        tl.store(x_ptr + c, tl.math.exp(x) * SCALE, mask=c < n)"
+    )
     kernel = source(body, head="x_ptr, n, BLOCK: lang.constexpr", SCALE=record.Number(value=2.0, constexpr=True))
     plain.check([kernel])
-    made, = replay.functions_of(record.Trace(functions=[kernel]))
+    (made,) = replay.functions_of(record.Trace(functions=[kernel]))
     assert made.fn.__name__ == "k" and made.fn.__globals__["SCALE"].value == 2.0
     assert made.fn.__globals__["__builtins__"] is plain.BUILTINS and "open" not in plain.BUILTINS
 
@@ -111,7 +151,7 @@ def test_of_the_notebook_only_what_was_launched_and_what_it_uses_is_taken(tmp_pa
     recorder.call("0", module.put, {"x": torch.zeros(100)})
     assert sorted(told.name for told in recorder.trace.functions) == ["put_kernel", "twice"]
     assert set(recorder.trace.functions[0].globals) == {"tl", "TILE", "twice"}
-    (call,), = recorder.trace.calls.values()
+    ((call,),) = recorder.trace.calls.values()
     assert (call.launches[0].grid, call.launches[0].args["BLOCK"].value) == ([2], 64)
     assert call.returned[0].storage == call.launches[0].args["out_ptr"].storage
     assert all(told.own for told in recorder.trace.functions)

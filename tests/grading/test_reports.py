@@ -31,38 +31,82 @@ def verdict(name="05.1", status="passed", **fields):
     most = POINTS[name]
     pending = int(status == "pending")
     points = most - pending if status in ("passed", "pending") else 0
-    return Verdict(**{"id": name, "title": f"Task {name}", "status": status, "points": points,
-                      "pending_points": pending, "max_points": most, **fields})
+    return Verdict(
+        **{
+            "id": name,
+            "title": f"Task {name}",
+            "status": status,
+            "points": points,
+            "pending_points": pending,
+            "max_points": most,
+            **fields,
+        }
+    )
 
 
 def graded(learner="jane", tasks=None, name="a.ipynb", **fields):
     tasks = [verdict(task) for task in POINTS] if tasks is None else tasks
     sums = {name: sum(getattr(task, name) for task in tasks) for name in ("points", "pending_points", "max_points")}
-    return Submission(**{
-        "path": f"class/{learner}/{name}", "file": f"/home/me/class/{learner}/{name}", "learner": learner,
-        "exercise": "05_rmsnorm", "status": "pending" if sums["pending_points"] else "graded", "tasks": tasks,
-        "gradable_points": sums["max_points"] - SPEED, "isolation": "network", "seed": "7", "seconds": 3.2,
-        "environment": Environment(mode="interpreted", device="cpu", torch="2", triton="3"), **sums, **fields})
+    return Submission(
+        **{
+            "path": f"class/{learner}/{name}",
+            "file": f"/home/me/class/{learner}/{name}",
+            "learner": learner,
+            "exercise": "05_rmsnorm",
+            "status": "pending" if sums["pending_points"] else "graded",
+            "tasks": tasks,
+            "gradable_points": sums["max_points"] - SPEED,
+            "isolation": "network",
+            "seed": "7",
+            "seconds": 3.2,
+            "environment": Environment(mode="interpreted", device="cpu", torch="2", triton="3"),
+            **sums,
+            **fields,
+        }
+    )
 
 
 def without_a_mark(learner, status, why, **fields):
-    return Submission(path=f"class/{learner}/a.ipynb", file=f"/home/me/class/{learner}/a.ipynb", learner=learner,
-                      status=status, notes=[why], **{"exercise": "", **fields})
+    return Submission(
+        path=f"class/{learner}/a.ipynb",
+        file=f"/home/me/class/{learner}/a.ipynb",
+        learner=learner,
+        status=status,
+        notes=[why],
+        **{"exercise": "", **fields},
+    )
 
 
 @pytest.fixture(scope="module")
 def records():
     """A pass, a failure with a place, every status, strange text, and files that could not be graded."""
-    mixed = [verdict(task, status, hint=STRANGE, kind=kind) for task, status, kind in zip(POINTS, (
-        "failed", "not_attempted", "pending", "failed", "passed", "failed"), ("wrong", "", "", "tail", "", ""))]
-    mixed[3].place = Place(output="y", first=[2, 4], expected=1.0, got=math.nan, wrong=0.001, error=math.inf,
-                           limit=1e-5, shape=[3, 2], map=[[0, 0.5], [1, 0], [0, 0]])
+    mixed = [
+        verdict(task, status, hint=STRANGE, kind=kind)
+        for task, status, kind in zip(
+            POINTS,
+            ("failed", "not_attempted", "pending", "failed", "passed", "failed"),
+            ("wrong", "", "", "tail", "", ""),
+        )
+    ]
+    mixed[3].place = Place(
+        output="y",
+        first=[2, 4],
+        expected=1.0,
+        got=math.nan,
+        wrong=0.001,
+        error=math.inf,
+        limit=1e-5,
+        shape=[3, 2],
+        map=[[0, 0.5], [1, 0], [0, 0]],
+    )
     failed = [verdict(task, "ungraded", hint="no kernel could start") for task in POINTS]
-    return [graded(), graded("=1+1", mixed, notes=[STRANGE]),
-            without_a_mark("joe", "unreadable", "class/joe/a.ipynb: not a notebook"),
-            without_a_mark("kim", "ungraded", "no kernel could start", exercise="05_rmsnorm", tasks=failed,
-                           max_points=25),
-            graded(name="b.ipynb")]
+    return [
+        graded(),
+        graded("=1+1", mixed, notes=[STRANGE]),
+        without_a_mark("joe", "unreadable", "class/joe/a.ipynb: not a notebook"),
+        without_a_mark("kim", "ungraded", "no kernel could start", exercise="05_rmsnorm", tasks=failed, max_points=25),
+        graded(name="b.ipynb"),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +123,14 @@ def test_results_json_holds_to_its_schema(records):
     validator = jsonschema.Draft202012Validator(schema)
     content = json.loads(report.files(records)["results.json"])
     validator.validate(content)
-    for spoil in (lambda c: c.pop("submissions"), lambda c: c["submissions"][0].pop("status"),
-                  lambda c: c["submissions"][0]["tasks"][0].update(status="fine"),
-                  lambda c: c["submissions"][0].update(points=-1), lambda c: c["submissions"][0].update(extra=1),
-                  lambda c: c.update(schema_version=report.SCHEMA_VERSION + 1)):
+    for spoil in (
+        lambda c: c.pop("submissions"),
+        lambda c: c["submissions"][0].pop("status"),
+        lambda c: c["submissions"][0]["tasks"][0].update(status="fine"),
+        lambda c: c["submissions"][0].update(points=-1),
+        lambda c: c["submissions"][0].update(extra=1),
+        lambda c: c.update(schema_version=report.SCHEMA_VERSION + 1),
+    ):
         broken = json.loads(json.dumps(content))
         spoil(broken)
         assert not validator.is_valid(broken)
@@ -123,9 +171,27 @@ def test_has_an_error(broken):
 def test_junit_has_the_elements_that_pytest_writes(written, tmp_path):
     """Held to a file of pytest's own, so that whatever reads that one reads ours."""
     (tmp_path / "test_outcomes.py").write_text(OUTCOMES)
-    subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull,
-                    "test_outcomes.py", "--junitxml", "own.xml", "-o", "junit_family=xunit2", "-o", "junit_logging=all"],
-                   cwd=tmp_path, capture_output=True)
+    subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            os.devnull,
+            "test_outcomes.py",
+            "--junitxml",
+            "own.xml",
+            "-o",
+            "junit_family=xunit2",
+            "-o",
+            "junit_logging=all",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+    )
     own = ElementTree.parse(tmp_path / "own.xml").getroot()
     root = ElementTree.parse(written / "junit.xml").getroot()
     assert _grammar(root)[0] <= _grammar(own)[0]  # which element stands in which
@@ -147,8 +213,10 @@ BESIDE = {("failure", "type"), ("error", "type"), ("testsuites", "time"), *(("te
 
 def _grammar(root) -> tuple:
     """{(element, child)} and {(element, attribute)} of a document."""
-    return ({(element.tag, child.tag) for element in root.iter() for child in element},
-            {(element.tag, name) for element in root.iter() for name in element.attrib})
+    return (
+        {(element.tag, child.tag) for element in root.iter() for child in element},
+        {(element.tag, name) for element in root.iter() for name in element.attrib},
+    )
 
 
 def test_gradescope(written):
@@ -163,10 +231,17 @@ def test_gradescope(written):
     assert "not a notebook" in found["joe"]["output"] and found["jane"]["score"] == 25
 
 
-@pytest.mark.parametrize("which, score, words", [
-    ((0, 2), 25, "left aside: class/joe/a.ipynb: not a notebook"), ((0, ), 25, ""), ((2, ), 0, "not a notebook"),
-    ((0, 4), 0, "More than one notebook of 05_rmsnorm was handed in (class/jane/a.ipynb, class/jane/b.ipynb)"),
-    ((2, 3), None, "")], ids=["one and a stray file", "one", "a stray file", "two", "ungraded"])
+@pytest.mark.parametrize(
+    "which, score, words",
+    [
+        ((0, 2), 25, "left aside: class/joe/a.ipynb: not a notebook"),
+        ((0,), 25, ""),
+        ((2,), 0, "not a notebook"),
+        ((0, 4), 0, "More than one notebook of 05_rmsnorm was handed in (class/jane/a.ipynb, class/jane/b.ipynb)"),
+        ((2, 3), None, ""),
+    ],
+    ids=["one and a stray file", "one", "a stray file", "two", "ungraded"],
+)
 def test_gradescopes_one_result_for_all_that_a_learner_uploaded(which, score, words, records):
     form = formats.gradescope_together([records[i] for i in which])
     assert (form and form["score"]) == score and (not form or words in form["output"])
@@ -258,11 +333,17 @@ def test_what_failed_most_is_said_as_in_the_hints():
     def failed(learner, hint):
         return graded(learner, [verdict(status="failed", hint=hint)])
 
-    page = pages.class_page([
-        failed("ann", 'Case "3 x 10 bf16": program 2 reads x[3000], outside (24 lanes), 4 more times. '
-                      "Mask every load."),
-        failed("bob", 'Case "1 x 7 fp32": program 0 reads x[7], outside (1 lanes), 1,200 more times. Mask every load.'),
-        failed("cid", "each row is off by a factor (0.5): 16-bit rounding, in fp32. Convert first.")])
+    page = pages.class_page(
+        [
+            failed(
+                "ann", 'Case "3 x 10 bf16": program 2 reads x[3000], outside (24 lanes), 4 more times. Mask every load.'
+            ),
+            failed(
+                "bob", 'Case "1 x 7 fp32": program 0 reads x[7], outside (1 lanes), 1,200 more times. Mask every load.'
+            ),
+            failed("cid", "each row is off by a factor (0.5): 16-bit rounding, in fp32. Convert first."),
+        ]
+    )
     assert "program … reads x[…], outside, … more times (ann, bob)" in page and "Mask every load" not in page
     assert "each row is off by a factor: 16-bit rounding, in fp32 (cid)" in page
 
@@ -290,8 +371,9 @@ def test_a_report_of_others_is_known(written, tmp_path):
 
 
 def test_pages_of_learners_never_share_a_file():
-    names = pages.slugs([graded(name) for name in ("a b", "a_b", "A_B", "...", "", "é" * 300, "é", "e\u0301",
-                                                   "\U00020000" * 90)])
+    names = pages.slugs(
+        [graded(name) for name in ("a b", "a_b", "A_B", "...", "", "é" * 300, "é", "e\u0301", "\U00020000" * 90)]
+    )
     assert len({name.lower() for name in names.values()}) == 9
     assert all(len(f"{name}.html".encode()) < 255 for name in names.values())
 
@@ -325,15 +407,22 @@ def test_a_real_failure_has_a_picture():
 
 
 def test_a_wrong_number_has_its_call_and_both_values():
-    page = page_of(Place(call="f(n=3)", yours={"bytes": 1234567, "time": math.inf, "name": None},
-                         right={"bytes": 7, "time": 1 / 3, "name": "x"}))
+    page = page_of(
+        Place(
+            call="f(n=3)",
+            yours={"bytes": 1234567, "time": math.inf, "name": None},
+            right={"bytes": 7, "time": 1 / 3, "name": "x"},
+        )
+    )
     assert re.search(r"f\(n=3\).*yours.*right\s*<tr><td>bytes<td[^>]*>1234567<td[^>]*>7\s*<", page)
     assert "<td class=number>inf<td class=number>0.333333" in page and "<td class=number>None<td class=number>x" in page
 
 
 def test_the_learners_page_reads_well(records):
-    tasks = [verdict(task, "failed", hint="Use `a < b`.", proved=["3 cases right"], unproved=["what a kernel shows"])
-             for task in POINTS]
+    tasks = [
+        verdict(task, "failed", hint="Use `a < b`.", proved=["3 cases right"], unproved=["what a kernel shows"])
+        for task in POINTS
+    ]
     page = pages.learner_page("jane", [graded(tasks=tasks)])
     assert page.count("Repair the answer cell") == 1 and "<code>a &lt; b</code>" in page
     assert page.count("what a kernel shows") == 1 and page.count("3 cases right") == len(tasks)
@@ -358,11 +447,18 @@ def test_several_exercises_of_one_learner_have_a_total():
 def test_what_learners_wrote_is_cut_and_harmless():
     """A 30 MB error text, notes without end, and names that move the cursor, end a line or turn text around."""
     name = "\x1b]0;x\x07\n\u202e\x9b2J\udcff<script>" + "n" * 5000
-    flood = Place(call="f()", yours={"a": "w" * 10 ** 7}, right={"a": 1.0})
-    tasks = [verdict(task, "failed", hint="ValueError: " + "\x1b[2J" * 10 ** 6, kind="error", place=flood,
-                     proved=["p" * 10 ** 7]) for task in POINTS]
-    hostile = [graded(name, tasks, notes=[STRANGE * 1000] * 10 ** 4), graded(name, tasks[:1], exercise="04_fusion"),
-               replace(without_a_mark(name, "ungraded", "u" * 10 ** 7), exercise="")]
+    flood = Place(call="f()", yours={"a": "w" * 10**7}, right={"a": 1.0})
+    tasks = [
+        verdict(
+            task, "failed", hint="ValueError: " + "\x1b[2J" * 10**6, kind="error", place=flood, proved=["p" * 10**7]
+        )
+        for task in POINTS
+    ]
+    hostile = [
+        graded(name, tasks, notes=[STRANGE * 1000] * 10**4),
+        graded(name, tasks[:1], exercise="04_fusion"),
+        replace(without_a_mark(name, "ungraded", "u" * 10**7), exercise=""),
+    ]
     found = report.files(hostile, [name])
     assert sum(map(len, found.values())) < 2e6 and "and 9,980 more notes" in found["results.json"]
     for file, text in found.items():
@@ -400,8 +496,9 @@ def test_an_installed_course_has_its_templates():
 
 
 def test_a_fault_keeps_its_function_and_loses_its_case_and_counts():
-    hint = ('In `sectors`: Case "bf16": lines were counted. A sector has 32 bytes. 3 of 8 cases are right; all have to '
-            'be.')
+    hint = (
+        'In `sectors`: Case "bf16": lines were counted. A sector has 32 bytes. 3 of 8 cases are right; all have to be.'
+    )
     assert pages.fault(hint) == "In `sectors`: lines were counted"
     assert pages.fault("no program ran. 0 of 8 cases are right; all have to be.") == "no program ran"
 

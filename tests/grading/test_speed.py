@@ -15,11 +15,19 @@ from instruments import timing
 ROWS, COLS = 40, 96
 SOLUTION = answers("05_rmsnorm")
 INPUTS = {
-    "05.3": {"x": RandomTensor((ROWS, COLS), "bf16"), "weight": RandomTensor((COLS, ), "fp32", 0, 0.3), "eps": 1e-6},
-    "05.4": {"x": RandomTensor((ROWS, COLS), "bf16"), "weight": RandomTensor((COLS, ), "fp32"), "eps": 1e-6,
-             "out_dtype": DType("bf16")},
-    "05.5": {"x": RandomTensor((ROWS, COLS), "bf16"), "residual": RandomTensor((ROWS, COLS), "fp32"),
-             "weight": RandomTensor((COLS, ), "fp32"), "eps": 1e-6},
+    "05.3": {"x": RandomTensor((ROWS, COLS), "bf16"), "weight": RandomTensor((COLS,), "fp32", 0, 0.3), "eps": 1e-6},
+    "05.4": {
+        "x": RandomTensor((ROWS, COLS), "bf16"),
+        "weight": RandomTensor((COLS,), "fp32"),
+        "eps": 1e-6,
+        "out_dtype": DType("bf16"),
+    },
+    "05.5": {
+        "x": RandomTensor((ROWS, COLS), "bf16"),
+        "residual": RandomTensor((ROWS, COLS), "fp32"),
+        "weight": RandomTensor((COLS,), "fp32"),
+        "eps": 1e-6,
+    },
 }
 
 
@@ -31,9 +39,14 @@ def timed(tmp_path, monkeypatch):
         speed = Speed(1, 0.5, 1_000_000, f"{ROWS} x {COLS}", lambda: dict(INPUTS[task_id]))
         given = Given(dataclasses.replace(tasks.task(task_id), speed=speed), 1)
         run, play = tmp_path / "run", tmp_path / "play"
-        monkeypatch.setattr(timing, "from_graphs", lambda functions, args, nbytes: {
-            name: (function(*args), timing.Timing(seconds, seconds, seconds))[1]
-            for name, function in functions.items()})
+        monkeypatch.setattr(
+            timing,
+            "from_graphs",
+            lambda functions, args, nbytes: {
+                name: (function(*args), timing.Timing(seconds, seconds, seconds))[1]
+                for name, function in functions.items()
+            },
+        )
         monkeypatch.setattr(timing, "copy_roof", lambda nbytes: 1e9)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
         monkeypatch.setattr(probe, "on_gpu", lambda: True)
@@ -67,8 +80,9 @@ def test_slow_and_right_loses_only_the_points_for_speed(timed, task):
 
 @pytest.mark.parametrize("instead", ["y * 2", "torch.empty_like(y)", "y.zero_()"])
 def test_wrong_results_at_the_timed_size_cost_the_task(timed, instead):
-    source = edited(SOLUTION["05.3"], ("    return y, scale",
-                                       f"    return ({instead} if rows == {ROWS} else y), scale"))
+    source = edited(
+        SOLUTION["05.3"], ("    return y, scale", f"    return ({instead} if rows == {ROWS} else y), scale")
+    )
     verdict = timed("05.3", source, 1e-3)
     assert (verdict.status, verdict.points) == ("failed", 0) and "timed at" in verdict.hint, verdict
 
@@ -80,13 +94,17 @@ def test_a_wrong_kernel_at_the_timed_size_costs_the_task(timed):
 
 
 def test_an_error_while_timed_is_told(timed):
-    source = edited(SOLUTION["05.3"], ("    rows, cols = x.shape", f"    rows, cols = x.shape\n    assert rows != {ROWS}, 'no'"))
+    source = edited(
+        SOLUTION["05.3"], ("    rows, cols = x.shape", f"    rows, cols = x.shape\n    assert rows != {ROWS}, 'no'")
+    )
     verdict = timed("05.3", source, 1e-3)
     assert (verdict.status, verdict.points, verdict.kind) == ("failed", 4, "exception"), verdict
 
 
 def test_what_torch_does_at_the_timed_size_alone_costs_the_task(timed):
-    source = edited(SOLUTION["05.3"], ("    return y, scale", f"    if rows == {ROWS}:\n        y = y * 1.0\n    return y, scale"))
+    source = edited(
+        SOLUTION["05.3"], ("    return y, scale", f"    if rows == {ROWS}:\n        y = y * 1.0\n    return y, scale")
+    )
     verdict = timed("05.3", source, 1e-3)
     assert (verdict.status, verdict.points, verdict.kind) == ("failed", 0, "torch_work"), verdict
     assert "`mul`" in verdict.hint

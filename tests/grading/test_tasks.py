@@ -50,9 +50,13 @@ def spoils(right, wrong) -> bool:
 def test_every_slip_changes_some_case_beyond_the_tolerance(task, slip, seed):
     given = GIVEN.setdefault((task.id, seed), Given(task, seed))
     for name in {name for name, _ in task.mistaken(slip)}:
-        shown = (index for index in range(len(task.cases)) if task.function(index) == name
-                 for guess in guesses(task, slip, name, given.arguments(index), list(WIDTHS))
-                 if spoils(given.expected(index), guess))
+        shown = (
+            index
+            for index in range(len(task.cases))
+            if task.function(index) == name
+            for guess in guesses(task, slip, name, given.arguments(index), list(WIDTHS))
+            if spoils(given.expected(index), guess)
+        )
         assert next(shown, None) is not None, f"{name}: no case shows it"
 
 
@@ -68,20 +72,26 @@ NOT_ONE = {
     ("04.4", "swiglu"): "a row is a gate and an up of the same width: a single result takes two columns",
 }
 NOT_FAR = {
-    ("01.5", "scaled_add"): "contiguous", ("03.5", "grouped_linear"): "contiguous", ("04.4", "swiglu"): "contiguous",
-    ("04.4", "swiglu_backward"): "contiguous", ("05.5", "add_gemma_norm"): "contiguous",
+    ("01.5", "scaled_add"): "contiguous",
+    ("03.5", "grouped_linear"): "contiguous",
+    ("04.4", "swiglu"): "contiguous",
+    ("04.4", "swiglu_backward"): "contiguous",
+    ("05.5", "add_gemma_norm"): "contiguous",
 }
 
 
 def tensors(task, name) -> list:
     """The tensors of each case that calls a function."""
     given = Given(task, 1)
-    return [[t for t in given.arguments(index).values() if isinstance(t, Tensor)] for index in range(len(task.cases))
-            if task.function(index) == name]
+    return [
+        [t for t in given.arguments(index).values() if isinstance(t, Tensor)]
+        for index in range(len(task.cases))
+        if task.function(index) == name
+    ]
 
 
 def contiguous(t) -> bool:
-    steps = [int(np.prod(t.shape[axis + 1:])) for axis in range(len(t.shape))]
+    steps = [int(np.prod(t.shape[axis + 1 :])) for axis in range(len(t.shape))]
     return all(n < 2 or step == right for n, step, right in zip(t.shape, t.stride, steps))
 
 
@@ -98,7 +108,7 @@ def test_more_programs_than_a_gpu_has_multiprocessors(task, name):
 def test_a_single_element(task, name):
     if (task.id, name) in NOT_ONE:
         pytest.skip(NOT_ONE[task.id, name])
-    assert any(t.shape[-1:] == (1, ) for case in tensors(task, name) for t in case)
+    assert any(t.shape[-1:] == (1,) for case in tensors(task, name) for t in case)
 
 
 @pytest.mark.parametrize("task, name", KERNELS, ids=IDS)

@@ -8,8 +8,8 @@ import time
 
 import nbformat
 import pytest
-from synthetic_class import functions_of
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
+from synthetic_class import functions_of
 
 from grading.release import ROOT, grade_id, released, task_id
 from grading.transplant import MAX_ANSWER, transplant
@@ -102,8 +102,10 @@ def test_a_retyped_answer_is_still_read(make):
 
 # ---------------------------------------------------------------- answers elsewhere
 
-KERNEL, WRAPPER = ANSWERS["05.3"][:ANSWERS["05.3"].index("def gemma_norm(")], \
-    ANSWERS["05.3"][ANSWERS["05.3"].index("def gemma_norm("):]
+KERNEL, WRAPPER = (
+    ANSWERS["05.3"][: ANSWERS["05.3"].index("def gemma_norm(")],
+    ANSWERS["05.3"][ANSWERS["05.3"].index("def gemma_norm(") :],
+)
 
 
 def untouched():
@@ -122,8 +124,14 @@ def runs_alike(source, wanted):
 
 
 def test_an_answer_in_a_new_cell_below_the_untouched_stub_is_taken():
-    nb = below(untouched(), "check_05_3", new_markdown_cell("mine"), new_code_cell("gemma_norm(1, 2, 3)"),
-               new_code_cell(ANSWERS["05.3"]), new_code_cell("x = torch.ones(3)\nassert gemma_norm(x, x, 1)"))
+    nb = below(
+        untouched(),
+        "check_05_3",
+        new_markdown_cell("mine"),
+        new_code_cell("gemma_norm(1, 2, 3)"),
+        new_code_cell(ANSWERS["05.3"]),
+        new_code_cell("x = torch.ones(3)\nassert gemma_norm(x, x, 1)"),
+    )
     plan = planted(nb)
     assert plan.answers["05.3"] == ANSWERS["05.3"] and plan.untouched == set(ANSWERS) - {"05.3"}
     assert plan.notes == ["05.3: the answer stood in a cell of its own and was taken from there"]
@@ -159,9 +167,10 @@ def test_functions_beside_a_half_finished_stub_take_its_places():
     """Two of three are written into the stub, the third below it."""
     nb = submission()
     names, source = FUNCTIONS["05.1"], ANSWERS["05.1"]
-    third = source[source.index(f"def {names[2]}("):]
-    cell_of(nb, "answer_05_1").source = source.replace(third, f"def {names[2]}(rows, cols, itemsize):\n"
-                                                              "    raise NotImplementedError()\n")
+    third = source[source.index(f"def {names[2]}(") :]
+    cell_of(nb, "answer_05_1").source = source.replace(
+        third, f"def {names[2]}(rows, cols, itemsize):\n    raise NotImplementedError()\n"
+    )
     plan = planted(below(nb, "check_05_1", new_code_cell(third)))
     space = {}
     exec(plan.answers["05.1"], space)
@@ -183,9 +192,18 @@ def test_where_nothing_is_found_it_is_not_attempted():
     assert plan.untouched == set(ANSWERS) and not plan.notes
 
 
-@pytest.mark.parametrize("filler", [
-    "\n" * 90_000, "\n" + " " * 90_000, "#" * 90_000, "x = " * 22_000 + "=", "# " * 45_000, "\n# NBVAL_" * 9_000,
-    "import " + "a," * 45_000])
+@pytest.mark.parametrize(
+    "filler",
+    [
+        "\n" * 90_000,
+        "\n" + " " * 90_000,
+        "#" * 90_000,
+        "x = " * 22_000 + "=",
+        "# " * 45_000,
+        "\n# NBVAL_" * 9_000,
+        "import " + "a," * 45_000,
+    ],
+)
 def test_no_answer_takes_long(filler):
     nb = below(submission(), "answer_05_3", new_code_cell(filler), *[new_code_cell("def f(): g()\n" * 900)] * 900)
     cell_of(nb, "answer_05_3").source = KERNEL + filler + "\n"

@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def python(code: str, **environment) -> str:
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **environment}, text=True,
-                          capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, **environment}, text=True, capture_output=True
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -31,7 +32,7 @@ def fill_kernel(y_ptr, n, value, BLOCK: tl.constexpr):
 
 def fill(n: int, value: float, **options):
     y = torch.zeros(n, device=backend.device())
-    fill_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]), )](y, n, value, BLOCK=4, **options)
+    fill_kernel[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](y, n, value, BLOCK=4, **options)
     return y
 
 
@@ -47,7 +48,7 @@ def test_interpret_runs_cpu_tensors_anywhere_and_nests():
     with backend.interpret(), backend.interpret():
         assert backend.mode() == "interpreted"
         y = torch.zeros(10)
-        fill_kernel[(3, )](y, 10, 3.0, 4)
+        fill_kernel[(3,)](y, 10, 3.0, 4)
     assert (y == 3).all()
 
 
@@ -56,8 +57,8 @@ def test_observe_sees_every_launch_as_it_was_asked_for():
     with backend.observe(seen.append):
         y = fill(10, 3.0, num_warps=2)
     fill(10, 3.0)
-    (launch, ) = seen
-    assert (launch.name, launch.grid, launch.options) == ("fill_kernel", (3, ), {"num_warps": 2})
+    (launch,) = seen
+    assert (launch.name, launch.grid, launch.options) == ("fill_kernel", (3,), {"num_warps": 2})
     assert launch.kernel is fill_kernel
     assert launch.args["n"] == 10 and launch.args["BLOCK"] == 4 and launch.args["y_ptr"] is y
     assert (y == 3).all()
@@ -66,7 +67,7 @@ def test_observe_sees_every_launch_as_it_was_asked_for():
 def test_captured_runs_nothing():
     with backend.captured() as launches:
         y = fill(10, 3.0)
-    assert [launch.grid for launch in launches] == [(3, )] and (y == 0).all()
+    assert [launch.grid for launch in launches] == [(3,)] and (y == 0).all()
     assert (fill(4, 1.0) == 1).all()
 
 
@@ -105,8 +106,14 @@ def hook(arguments):
     arguments["y_ptr"].fill_(-1)
 
 
-@triton.autotune(configs=[triton.Config({"BLOCK": 4}, num_warps=2, pre_hook=hook), triton.Config({"BLOCK": 8}, num_warps=4),
-                          triton.Config({"BLOCK": 16})], key=["n"])
+@triton.autotune(
+    configs=[
+        triton.Config({"BLOCK": 4}, num_warps=2, pre_hook=hook),
+        triton.Config({"BLOCK": 8}, num_warps=4),
+        triton.Config({"BLOCK": 16}),
+    ],
+    key=["n"],
+)
 @triton.jit
 def tuned_kernel(y_ptr, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -123,17 +130,17 @@ def heuristic_kernel(y_ptr, n, BLOCK: tl.constexpr):
 def test_an_autotuned_kernel_uses_its_first_config_and_its_hook():
     seen, y = [], torch.zeros(10)
     with backend.interpret(), backend.observe(seen.append):
-        tuned_kernel[lambda meta: (triton.cdiv(10, meta["BLOCK"]), )](y, 10)
+        tuned_kernel[lambda meta: (triton.cdiv(10, meta["BLOCK"]),)](y, 10)
     assert y.tolist() == [4.0] * 9 + [-1.0]
-    assert [(launch.grid, launch.options["num_warps"]) for launch in seen] == [((3, ), 2)]
-    (binary, ) = compiled(lambda: tuned_kernel[(1, )](y, 10), arch=80)
+    assert [(launch.grid, launch.options["num_warps"]) for launch in seen] == [((3,), 2)]
+    (binary,) = compiled(lambda: tuned_kernel[(1,)](y, 10), arch=80)
     assert binary.num_warps == 2
 
 
 def test_heuristics():
     y = torch.zeros(10)
     with backend.interpret():
-        heuristic_kernel[(1, )](y, 10)
+        heuristic_kernel[(1,)](y, 10)
     assert (y == 16).all()
 
 
@@ -184,7 +191,9 @@ for module in pkgutil.iter_modules(kernels.__path__):
 
 
 def test_without_triton_everything_imports_and_models_work():
-    out = python(WITHOUT_TRITON + """
+    out = python(
+        WITHOUT_TRITON
+        + """
 from instruments.traffic import Traffic
 from kernels.rmsnorm import rmsnorm_backward_traffic, rmsnorm_traffic
 from kernels.layernorm import layernorm_traffic
@@ -192,19 +201,25 @@ from kernels.copy import copy_traffic
 print(rmsnorm_traffic(64, 1000, torch.bfloat16).bytes, copy_traffic(8, torch.float32).bytes,
       rmsnorm_traffic(64, 100, torch.bfloat16, cached=False).launches, rmsnorm_backward_traffic(4, 9000, torch.float32).launches,
       layernorm_traffic(2, 2, torch.float16).launches, backend.mode(), backend.device())
-""")
+"""
+    )
     assert out.split()[:2] == ["258000", "64"] and out.split()[5] == "unavailable"
 
 
-@pytest.mark.parametrize("statement", [
-    "rmsnorm(torch.ones(2, 8), torch.ones(8))",
-    "meter(rmsnorm, torch.ones(2, 8), torch.ones(8))",
-    "compiled(rmsnorm, torch.ones(2, 8), torch.ones(8))",
-    "backend.interpret().__enter__()",
-    "tuned[(1, )](1)",
-])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "rmsnorm(torch.ones(2, 8), torch.ones(8))",
+        "meter(rmsnorm, torch.ones(2, 8), torch.ones(8))",
+        "compiled(rmsnorm, torch.ones(2, 8), torch.ones(8))",
+        "backend.interpret().__enter__()",
+        "tuned[(1, )](1)",
+    ],
+)
 def test_without_triton_launching_says_what_to_do_in_one_sentence(statement):
-    out = python(WITHOUT_TRITON + f"""
+    out = python(
+        WITHOUT_TRITON
+        + f"""
 from instruments.backend import tl, triton
 from instruments.compiled import compiled
 from instruments.meter import meter
@@ -221,7 +236,8 @@ try:
 except RuntimeError as error:
     print(error)
 print(backend.describe())
-""")
+"""
+    )
     first, described = out.strip().splitlines()
     assert first == backend.NO_TRITON
     assert described.endswith(first) and "models and panels work" in described

@@ -22,7 +22,14 @@ def _order_kernel(out_ptr, M, N):
 
 def test_least_recently_used_leaves_first():
     l2 = L2(3)
-    assert [l2.load(tile, 1) for tile in "abcadb"] == [True, True, True, False, True, True]  # d takes b's place, not a's
+    assert [l2.load(tile, 1) for tile in "abcadb"] == [
+        True,
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]  # d takes b's place, not a's
     assert l2.read == 5
     l2.store("e", 2)  # what is written takes room too: a, d and then nothing but e and b are left
     assert (l2.written, l2.load("b", 1), l2.load("d", 1)) == (2, False, True)
@@ -43,7 +50,7 @@ def test_grouped_is_the_kernels_order():
     if backend.mode() == "unavailable":
         pytest.skip("needs Triton")
     out = torch.zeros(5 * 7, 2, dtype=torch.int32, device=backend.device())
-    _order_kernel[(35, )](out, 5 * 16, 7 * 16)
+    _order_kernel[(35,)](out, 5 * 16, 7 * 16)
     assert [tuple(pair) for pair in out.tolist()] == grouped(5, 7, 4)
 
 
@@ -51,13 +58,13 @@ def test_a_cache_that_holds_all_reads_each_byte_once():
     estimate = matmul_dram(row_major(4, 5), (60, 75, 100), (16, 16, 32), 2, MIB, 3)
     assert (estimate.read, estimate.written) == ((60 * 100 + 100 * 75) * 2, 60 * 75 * 2)
     assert estimate.requested == (60 * 100 * 5 + 100 * 75 * 4 + 60 * 75) * 2
-    assert estimate.a_times == (1, ) * 4 and estimate.b_times == (1, ) * 5
+    assert estimate.a_times == (1,) * 4 and estimate.b_times == (1,) * 5
 
 
 def test_no_cache_to_speak_of_reads_once_per_wave():
     estimate = matmul_dram(row_major(4, 4), (64, 64, 64), (16, 16, 16), 2, 1, 1)
     assert estimate.bytes == estimate.requested
-    assert estimate.a_times == estimate.b_times == (4, ) * 4
+    assert estimate.a_times == estimate.b_times == (4,) * 4
     together = matmul_dram(row_major(4, 4), (64, 64, 64), (16, 16, 16), 2, 1, 16)  # one wave shares every tile
     assert together.read == 2 * 64 * 64 * 2
 
@@ -71,13 +78,15 @@ def test_only_ratios_matter():
 
 def test_grouping_saves_at_full_size():
     """8192^3 in bf16, tiles of 128, two programs on each of the H200's 132 multiprocessors."""
-    reads = {group: matmul_dram(grouped(64, 64, group), (8192, ) * 3, (128, 128, 64), 2, 50 * MIB, 264).read
-             for group in (1, 8, 16)}
+    reads = {
+        group: matmul_dram(grouped(64, 64, group), (8192,) * 3, (128, 128, 64), 2, 50 * MIB, 264).read
+        for group in (1, 8, 16)
+    }
     assert reads[1] > 1.4 * reads[8] > 1.4 * reads[16] > 1.4 * 2 * 8192 * 8192 * 2
 
 
 def h200_reads(group):
-    return matmul_dram(grouped(64, 64, group), (8192, ) * 3, (128, 128, 256), 2, 50 * MIB, 264, DRIFT).read
+    return matmul_dram(grouped(64, 64, group), (8192,) * 3, (128, 128, 256), 2, 50 * MIB, 264, DRIFT).read
 
 
 def test_drifting_programs_share_less():
@@ -116,4 +125,3 @@ def test_bad_arguments_name_themselves():
 def test_the_grader_can_import_it_without_torch():
     code = "import sys, instruments.cache; assert 'torch' not in sys.modules and 'triton' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
-

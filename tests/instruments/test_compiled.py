@@ -23,7 +23,9 @@ def tile_kernel(a_ptr, b_ptr, c_ptr, size, M: tl.constexpr, N: tl.constexpr, K: 
 
 def tile(arch: int, m: int = 64, n: int = 64, dtype: torch.dtype = torch.bfloat16, num_warps: int = 4):
     a, b = torch.empty(m, 128, dtype=dtype), torch.empty(128, n, dtype=dtype)
-    (binary, ) = compiled(lambda: tile_kernel[(1, )](a, b, torch.empty(m, n), 128, m, n, 32, num_warps=num_warps), arch=arch)
+    (binary,) = compiled(
+        lambda: tile_kernel[(1,)](a, b, torch.empty(m, n), 128, m, n, 32, num_warps=num_warps), arch=arch
+    )
     return binary
 
 
@@ -37,12 +39,22 @@ def copy_rows_kernel(x_ptr, y_ptr, cols, row_stride, BLOCK: tl.constexpr):
 
 def copy_rows(cols: int, dtype: torch.dtype, arch: int = 90):
     x = torch.empty(4, cols, dtype=dtype)
-    (binary, ) = compiled(lambda: copy_rows_kernel[(4, )](x, x, cols, cols, 1024, num_warps=4), arch=arch)
+    (binary,) = compiled(lambda: copy_rows_kernel[(4,)](x, x, cols, cols, 1024, num_warps=4), arch=arch)
     return binary
 
 
-@pytest.mark.parametrize("arch, instruction", [(75, None), (80, "mma.sync"), (86, "mma.sync"), (89, "mma.sync"), (90, "wgmma"),
-                                               (100, "tcgen05"), (120, "mma.sync")])
+@pytest.mark.parametrize(
+    "arch, instruction",
+    [
+        (75, None),
+        (80, "mma.sync"),
+        (86, "mma.sync"),
+        (89, "mma.sync"),
+        (90, "wgmma"),
+        (100, "tcgen05"),
+        (120, "mma.sync"),
+    ],
+)
 def test_every_generation_and_its_matrix_instruction(arch, instruction):
     binary = tile(arch)
     assert f".target sm_{arch}" in binary.ptx and binary.arch == arch
@@ -68,8 +80,16 @@ def test_fp32_is_scalar_unless_tf32_is_allowed():
     assert tile(80, dtype=torch.float32).matrix_instruction == "mma.sync"  # TF32, Triton's default
 
 
-@pytest.mark.parametrize("cols, dtype, width", [(1008, torch.bfloat16, 128), (1024, torch.float32, 128),
-                                                (1000, torch.bfloat16, 16), (1000, torch.float32, 32), (1001, torch.float16, 16)])
+@pytest.mark.parametrize(
+    "cols, dtype, width",
+    [
+        (1008, torch.bfloat16, 128),
+        (1024, torch.float32, 128),
+        (1000, torch.bfloat16, 16),
+        (1000, torch.float32, 32),
+        (1001, torch.float16, 16),
+    ],
+)
 def test_width_of_loads_and_stores(cols, dtype, width):
     binary = copy_rows(cols, dtype)
     assert list(binary.loads) == list(binary.stores) == [width]
@@ -91,7 +111,9 @@ def test_descriptors_from_the_host_become_tma():
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     x = torch.empty(64, 64, dtype=torch.bfloat16)
-    (binary, ) = compiled(lambda: descriptor_kernel[(1, )](*(TensorDescriptor.from_tensor(x, [32, 32]), ) * 2, 32), arch=90)
+    (binary,) = compiled(
+        lambda: descriptor_kernel[(1,)](*(TensorDescriptor.from_tensor(x, [32, 32]),) * 2, 32), arch=90
+    )
     assert "cp.async.bulk.tensor" in binary.ptx
 
 
@@ -105,7 +127,7 @@ def test_sizes_are_specialised_as_a_launch_would():
     x = torch.empty(1024)
 
     def ptx(n):
-        return compiled(lambda: scale_kernel[(1, )](x, 2.0, n, 1024))[0].ptx
+        return compiled(lambda: scale_kernel[(1,)](x, 2.0, n, 1024))[0].ptx
 
     assert ptx(1008) == ptx(992) != ptx(1001) != ptx(1)
     assert ptx(1001) == ptx(1003)
@@ -115,8 +137,8 @@ def test_one_compiled_per_launch_in_order_and_nothing_runs():
     x = torch.ones(4)
 
     def both():
-        scale_kernel[(1, )](x, 2.0, 4, 4)
-        copy_rows_kernel[(1, )](x, x, 4, 4, 4)
+        scale_kernel[(1,)](x, 2.0, 4, 4)
+        copy_rows_kernel[(1,)](x, x, 4, 4, 4)
 
     assert [binary.name for binary in compiled(both)] == ["scale_kernel", "copy_rows_kernel"]
     assert (x == 1).all()
@@ -138,8 +160,8 @@ def test_a_kernel_that_does_not_compile_leaves_the_next_alone():
         tl.store(x_ptr, tl.arange(0, 3))
 
     with pytest.raises(triton.CompilationError):
-        compiled(lambda: broken_kernel[(1, )](torch.zeros(1)))
+        compiled(lambda: broken_kernel[(1,)](torch.zeros(1)))
     x = torch.ones(4)
     with backend.interpret():
-        scale_kernel[(1, )](x, 2.0, 4, 4)
+        scale_kernel[(1,)](x, 2.0, 4, 4)
     assert (x == 2).all() and copy_rows(1008, torch.float32).registers > 0

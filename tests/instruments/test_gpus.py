@@ -5,8 +5,17 @@ from instruments import gpus
 from instruments.gpus import DTYPES, GPUS, dtype_name, this_gpu
 
 
-@pytest.mark.parametrize("name, unit, flop_per_byte", [("H200", "bf16", 206), ("H100", "bf16", 295), ("A100", "bf16", 153),
-                                                       ("T4", "fp16", 203), ("H100", "vector", 20), ("B200", "fp8", 562.5)])
+@pytest.mark.parametrize(
+    "name, unit, flop_per_byte",
+    [
+        ("H200", "bf16", 206),
+        ("H100", "bf16", 295),
+        ("A100", "bf16", 153),
+        ("T4", "fp16", 203),
+        ("H100", "vector", 20),
+        ("B200", "fp8", 562.5),
+    ],
+)
 def test_ridges(name, unit, flop_per_byte):
     assert GPUS[name].ridge(unit) == pytest.approx(flop_per_byte, abs=0.5)
 
@@ -26,8 +35,10 @@ def test_rates_are_consistent(gpu):
 
 def test_the_newer_the_faster():
     order = [GPUS[name] for name in ("T4", "A100", "H100", "H200", "B200")]
-    assert all(a.year <= b.year and a.bandwidth < b.bandwidth and a.peak("fp16") <= b.peak("fp16")
-               for a, b in zip(order, order[1:]))
+    assert all(
+        a.year <= b.year and a.bandwidth < b.bandwidth and a.peak("fp16") <= b.peak("fp16")
+        for a, b in zip(order, order[1:])
+    )
 
 
 def test_a_unit_that_a_gpu_lacks_is_named():
@@ -41,9 +52,20 @@ def test_dtype_names_go_both_ways():
         dtype_name(torch.int8)
 
 
-@pytest.mark.parametrize("device, name", [("NVIDIA H200", "H200"), ("NVIDIA H100 80GB HBM3", "H100"), ("Tesla T4", "T4"),
-                                          ("NVIDIA A100-SXM4-80GB", "A100"), ("NVIDIA L4", "L4"), ("NVIDIA L40S", None),
-                                          ("NVIDIA B200", "B200"), ("NVIDIA GeForce RTX 4090", None), ("NVIDIA GB200", None)])
+@pytest.mark.parametrize(
+    "device, name",
+    [
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA H100 80GB HBM3", "H100"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA A100-SXM4-80GB", "A100"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", None),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA GeForce RTX 4090", None),
+        ("NVIDIA GB200", None),
+    ],
+)
 def test_this_gpu_by_its_device_name(monkeypatch, device, name):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda *a: device)

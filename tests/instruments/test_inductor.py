@@ -8,14 +8,17 @@ from kernels.rmsnorm import rmsnorm_reference
 X, WEIGHT, BIAS = torch.randn(64, 128), torch.randn(128, 128), torch.randn(128)
 
 
-@pytest.mark.parametrize("function, args, ops, groups", [
-    (bias_gelu_reference, (X, BIAS), 10, ["add mul tanh"]),
-    (swiglu_reference, (X, X + 1), 5, ["neg exp add div mul"]),
-    (rmsnorm_reference, (X, BIAS), 6, ["mul mean add rsqrt"]),
-    (lambda x, w: (torch.exp(x), torch.sin(w)), (X, WEIGHT), 2, ["exp", "sin"]),  # unrelated: nothing to join
-    (lambda x: torch.softmax(x, -1).T.contiguous() + 1, (X, ), 8, ["amax sub exp sum", "div permute clone add"]),
-    (lambda x, w, b: bias_gelu_reference(x @ w, b), (X, WEIGHT, BIAS), 11, ["mm, a library's", "add mul tanh"]),
-])
+@pytest.mark.parametrize(
+    "function, args, ops, groups",
+    [
+        (bias_gelu_reference, (X, BIAS), 10, ["add mul tanh"]),
+        (swiglu_reference, (X, X + 1), 5, ["neg exp add div mul"]),
+        (rmsnorm_reference, (X, BIAS), 6, ["mul mean add rsqrt"]),
+        (lambda x, w: (torch.exp(x), torch.sin(w)), (X, WEIGHT), 2, ["exp", "sin"]),  # unrelated: nothing to join
+        (lambda x: torch.softmax(x, -1).T.contiguous() + 1, (X,), 8, ["amax sub exp sum", "div permute clone add"]),
+        (lambda x, w, b: bias_gelu_reference(x @ w, b), (X, WEIGHT, BIAS), 11, ["mm, a library's", "add mul tanh"]),
+    ],
+)
 def test_what_shares_a_kernel(function, args, ops, groups):
     found = inductor.groups(function, *args)
     assert (found.ops, found.groups, found.problem) == (ops, groups, "")
@@ -23,14 +26,18 @@ def test_what_shares_a_kernel(function, args, ops, groups):
 
 
 def test_what_a_forward_keeps():
-    kept = {partition: inductor.saved_for_backward(bias_gelu_reference, X, BIAS, partition=partition)
-            for partition in ("default_partition", "min_cut_rematerialization_partition")}
+    kept = {
+        partition: inductor.saved_for_backward(bias_gelu_reference, X, BIAS, partition=partition)
+        for partition in ("default_partition", "min_cut_rematerialization_partition")
+    }
     assert len(kept["default_partition"].groups) == 5
     assert kept["min_cut_rematerialization_partition"].groups == ["primals_1", "tanh"]
 
 
 def test_what_cannot_be_asked_is_said(monkeypatch):
     monkeypatch.setattr("torch._inductor.graph.GraphLowering.codegen", None)
-    assert str(inductor.groups(bias_gelu_reference, X, BIAS)).startswith("This PyTorch does not let its compiler be asked")
+    assert str(inductor.groups(bias_gelu_reference, X, BIAS)).startswith(
+        "This PyTorch does not let its compiler be asked"
+    )
     found = inductor.saved_for_backward(bias_gelu_reference, X, BIAS, partition="moved")
     assert str(found) == "This PyTorch does not let its partitioner be asked (AttributeError)."

@@ -34,14 +34,41 @@ def from_bits(*patterns: int) -> torch.Tensor:
 
 #: fp32 values whose rounding to bf16 goes wrong easily: ties to even both ways, just past a tie, carry into the exponent,
 #: overflow to infinity, the smallest subnormals, NaNs whose payload lies in the bits that are cut off.
-HARD = from_bits(0x3F808000, 0x3F818000, 0x3F808001, 0x3F817FFF, 0xBF808000, 0xBF818000, 0x3FFFFFFF, 0x7F7FFFFF,
-                 0x7F7F8000, 0x7F7F7FFF, 0x00000001, 0x00008000, 0x00018000, 0x0000FFFF, 0x80018000, 0x007FFFFF, 0x00800000,
-                 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0xFFFFFFFF, 0x7FFF8000, 0x00000000, 0x80000000, 0x40490FDB)
+HARD = from_bits(
+    0x3F808000,
+    0x3F818000,
+    0x3F808001,
+    0x3F817FFF,
+    0xBF808000,
+    0xBF818000,
+    0x3FFFFFFF,
+    0x7F7FFFFF,
+    0x7F7F8000,
+    0x7F7F7FFF,
+    0x00000001,
+    0x00008000,
+    0x00018000,
+    0x0000FFFF,
+    0x80018000,
+    0x007FFFFF,
+    0x00800000,
+    0x7F800000,
+    0xFF800000,
+    0x7FC00000,
+    0x7F800001,
+    0xFFFFFFFF,
+    0x7FFF8000,
+    0x00000000,
+    0x80000000,
+    0x40490FDB,
+)
 
 
 def operands() -> tuple[torch.Tensor, torch.Tensor]:
     """Every pair of special bf16 values, and random pairs of all magnitudes; 4096 of each."""
-    special = torch.cat([HARD.to(BF16), torch.tensor([1.0, -1.0, 3.0, 256.0, 1e-3, -3e38, 1e38, 1e-40, -0.5, 2.5]).to(BF16)])
+    special = torch.cat(
+        [HARD.to(BF16), torch.tensor([1.0, -1.0, 3.0, 256.0, 1e-3, -3e38, 1e38, 1e-40, -0.5, 2.5]).to(BF16)]
+    )
     x, y = special.repeat_interleave(len(special)), special.repeat(len(special))
     generator = torch.Generator().manual_seed(0)
     bits = torch.randint(-32768, 32768, (2, 4096 - len(x)), generator=generator, dtype=torch.int32).to(torch.int16)
@@ -72,18 +99,21 @@ def binary_kernel(x_ptr, y_ptr, out_ptr, OP: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out_ptr + i, out)
 
 
-@pytest.mark.parametrize("op, expected", [
-    ("add", lambda x, y: x + y),
-    ("sub", lambda x, y: x - y),
-    ("mul", lambda x, y: x * y),
-    ("abs", lambda x, y: x.abs()),
-    ("where", lambda x, y: torch.where(x > y, x, y)),
-    ("scalar", lambda x, y: x * 3.0),
-])
+@pytest.mark.parametrize(
+    "op, expected",
+    [
+        ("add", lambda x, y: x + y),
+        ("sub", lambda x, y: x - y),
+        ("mul", lambda x, y: x * y),
+        ("abs", lambda x, y: x.abs()),
+        ("where", lambda x, y: torch.where(x > y, x, y)),
+        ("scalar", lambda x, y: x * 3.0),
+    ],
+)
 def test_bf16_arithmetic_is_torchs_bit_for_bit(op, expected):
     x, y = operands()
     out = torch.empty_like(x)
-    binary_kernel[(1, )](x, y, out, op, 4096)
+    binary_kernel[(1,)](x, y, out, op, 4096)
     same(out, expected(x, y))
 
 
@@ -91,7 +121,7 @@ def test_bf16_arithmetic_is_torchs_bit_for_bit(op, expected):
 def test_bf16_where_tritons_differ_on_nan_or_the_sign_of_zero(op, expected):
     x, y = (torch.nan_to_num(t, 1.0) for t in operands())
     out = torch.empty_like(x)
-    binary_kernel[(1, )](x, y, out, op, 4096)
+    binary_kernel[(1,)](x, y, out, op, 4096)
     assert torch.equal(out, expected(x, y))
 
 
@@ -107,7 +137,7 @@ def compare_kernel(x_ptr, y_ptr, out_ptr, BLOCK: tl.constexpr):
 def test_bf16_comparisons_combine_and_cast():
     x, y = operands()
     out = torch.empty(4096, dtype=torch.int32)
-    compare_kernel[(1, )](x, y, out, 4096)
+    compare_kernel[(1,)](x, y, out, 4096)
     both = (x > y) & (x > 0) | (x == y)
     assert torch.equal(out, both.int() + 2 * (~(x <= y)).int() + 4 * (x != y).int())
 
@@ -120,7 +150,7 @@ def cast_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     out = torch.empty(x.shape, dtype=dtype)
-    cast_kernel[(1, )](x, out, x.numel())
+    cast_kernel[(1,)](x, out, x.numel())
     return out
 
 
@@ -137,7 +167,7 @@ def truncate_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 def test_fp32_to_bf16_truncates_when_told_to():
     x, out = from_bits(0x3F80FFFF, 0xBF80FFFF, 0x3F818000, 0x7F7FFFFF), torch.empty(4, dtype=BF16)
-    truncate_kernel[(1, )](x, out, 4)
+    truncate_kernel[(1,)](x, out, 4)
     same(out, from_bits(0x3F800000, 0xBF800000, 0x3F810000, 0x7F7F0000).to(BF16))
 
 
@@ -146,7 +176,7 @@ def test_other_casts_of_bf16():
     same(cast(x, torch.float32), x.float())
     same(cast(x, torch.float64), x.double())
     same(cast(x, torch.float16), x.half())
-    half = torch.randint(-32768, 32768, (4096, ), dtype=torch.int32).to(torch.int16).view(torch.float16)
+    half = torch.randint(-32768, 32768, (4096,), dtype=torch.int32).to(torch.int16).view(torch.float16)
     same(cast(half, BF16), half.to(BF16))
     whole = torch.tensor([257, 259, -257, 16_777_217, 0, 1 << 30, -5, 7], dtype=torch.int32)
     same(cast(whole, BF16), whole.to(BF16))
@@ -172,10 +202,10 @@ def test_dot_accumulates_in_fp32(dtype):
     a, b = (torch.randint(-8, 9, shape, generator=generator).to(dtype) for shape in ((16, 64), (64, 32)))
     a[0, 0], b[0, 0], a[0, 1], b[1, 0] = 128, 128, 1, 1  # 16384 + 1 would round to 16384 in 16 bits
     c = torch.empty(16, 32)
-    dot_kernel[(1, )](a, b, c, 16, 32, 64)
+    dot_kernel[(1,)](a, b, c, 16, 32, 64)
     assert torch.equal(c, (a.double() @ b.double() + 0.5).float())
     low = torch.empty(16, 32, dtype=dtype)
-    dot_kernel[(1, )](a, b, low, 16, 32, 64)
+    dot_kernel[(1,)](a, b, low, 16, 32, 64)
     same(low, c.to(dtype))
 
 
@@ -204,8 +234,8 @@ def tree(x: torch.Tensor) -> torch.Tensor:
 def test_16_bit_sums_round_at_every_step(dtype, keep):
     x = torch.rand(64, 256, generator=torch.Generator().manual_seed(3)).to(dtype) + 1
     over_cols, over_rows = torch.empty(64, dtype=dtype), torch.empty(256, dtype=dtype)
-    sum_kernel[(1, )](x, over_cols, 64, 256, 1, keep)
-    sum_kernel[(1, )](x, over_rows, 64, 256, 0, keep)
+    sum_kernel[(1,)](x, over_cols, 64, 256, 1, keep)
+    sum_kernel[(1,)](x, over_rows, 64, 256, 0, keep)
     same(over_cols, tree(x.T))
     same(over_rows, tree(x))
     assert not torch.equal(over_cols, x.double().sum(1).to(dtype)), "the inputs do not tell the two apart"
@@ -228,7 +258,7 @@ def reduce_kernel(x_ptr, out_ptr, index_ptr, scan_ptr, BLOCK: tl.constexpr):
 def test_bf16_reductions_and_scans():
     x = torch.randn(64, generator=torch.Generator().manual_seed(4)).to(BF16)
     out, index, scan = torch.empty(4, dtype=BF16), torch.empty(2, dtype=torch.int32), torch.empty(2, 64)
-    reduce_kernel[(1, )](x, out, index, scan, 64)
+    reduce_kernel[(1,)](x, out, index, scan, 64)
     same(out, torch.stack([tree(x), x.max(), x.min(), x.float().sum().to(BF16)]))
     assert index.tolist() == [int(x.argmax()), int(x.argmin())]
     forward, backward = x.double().cumsum(0), x.double().flip(0).cumsum(0).flip(0)
@@ -252,7 +282,7 @@ def custom_scan_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 def test_bf16_reduces_and_scans_with_a_function_of_ones_own():
     x = torch.tensor([2.0, 0.5, -1.5, 4.0, 1.0, 3.0, -0.25, 2.0], dtype=BF16)
     out = torch.empty(9, dtype=BF16)
-    custom_scan_kernel[(1, )](x, out, 8)
+    custom_scan_kernel[(1,)](x, out, 8)
     same(out, torch.cat([x.float().cumprod(0), x.float().prod()[None]]).to(BF16))
 
 
@@ -297,7 +327,7 @@ def own_reduce_kernel(x_ptr, out_ptr, cols, ROWS: tl.constexpr, BLOCK: tl.conste
 def test_a_reduction_with_a_function_of_ones_own_rounds_like_a_tree_and_keeps_the_order():
     x = torch.rand(4, 8192, generator=torch.Generator().manual_seed(6))
     out = torch.empty(17)
-    own_reduce_kernel[(1, )](x, out, 8192, 4, 8192)
+    own_reduce_kernel[(1,)](x, out, 8192, 4, 8192)
     exact = x.double().sum(1)
     for sums in (out[:4], out[12:16]):
         assert ((sums - exact) / exact).abs().max() < 3e-7, "one element after the other gives 1e-5"
@@ -317,7 +347,7 @@ def largest_kernel(x_ptr, value_ptr, index_ptr, BLOCK: tl.constexpr):
 def test_a_function_with_an_if_goes_by_elements():
     x = torch.randn(32, generator=torch.Generator().manual_seed(7))
     value, index = torch.empty(1), torch.empty(1, dtype=torch.int32)
-    largest_kernel[(1, )](x, value, index, 32)
+    largest_kernel[(1,)](x, value, index, 32)
     assert value == x.max() and index == x.argmax()
 
 
@@ -336,7 +366,7 @@ def test_atomic_add_returns_the_old_value_and_rounds_each_time(dtype):
     for i, value in enumerate(x):
         before.append(expected[i % 2].clone())
         expected[i % 2] += value
-    atomic_kernel[(1, )](x, total, old, 7, 8)
+    atomic_kernel[(1,)](x, total, old, 7, 8)
     same(total, expected)
     same(old, torch.stack(before))
 
@@ -366,7 +396,7 @@ def helper_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 def test_nested_helpers_zeros_and_cdiv():
     x = torch.arange(10, dtype=torch.float32)
     out = torch.full_like(x, float("nan"))
-    helper_kernel[(1, )](x, out, 10, 4)
+    helper_kernel[(1,)](x, out, 10, 4)
     assert torch.equal(out, 6 * x)
 
 
@@ -384,7 +414,7 @@ def order_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 def test_sort_gather_histogram_topk(dtype):
     x = torch.tensor([5, 1, 7, 1, 0, 3, 2, 6, 1, 4, 15, 9, 12, 8, 11, 10], dtype=dtype)
     out = torch.empty(52, dtype=dtype)
-    order_kernel[(1, )](x, out, 16)
+    order_kernel[(1,)](x, out, 16)
     assert torch.equal(out[:16], x.sort().values)
     assert torch.equal(out[16:32], x.flip(0))
     assert torch.equal(out[32:48], torch.bincount(x.int(), minlength=16).to(dtype))
@@ -449,8 +479,8 @@ def loops_kernel(out_ptr, n):
 
 
 def test_loop_variables_are_tensors_and_steps_are_kept():
-    out = torch.full((6, ), -1, dtype=torch.int32)
-    loops_kernel[(1, )](out, 10)
+    out = torch.full((6,), -1, dtype=torch.int32)
+    loops_kernel[(1,)](out, 10)
     assert out.tolist() == [4, 1 + 4 + 7, 10 + 7 + 4 + 1, 2, 1, 1 + 5 + 9]
 
 
@@ -462,10 +492,10 @@ def tuple_kernel(pair, out_ptr, BLOCK: tl.constexpr):
 
 def test_tuples_of_tensors():
     x, y, out = torch.arange(4.0), torch.ones(4), torch.empty(4)
-    tuple_kernel[(1, )]((x, y), out, 4)
+    tuple_kernel[(1,)]((x, y), out, 4)
     assert torch.equal(out, x - y)
     with pytest.raises(IndexError, match=r"pair\[1\]\[2\]"):
-        tuple_kernel[(1, )]((x, torch.ones(2)), out, 4)
+        tuple_kernel[(1,)]((x, torch.ones(2)), out, 4)
 
 
 def test_closures():
@@ -477,7 +507,7 @@ def test_closures():
         tl.store(x_ptr + i, tl.load(x_ptr + i) * factor)
 
     x = torch.arange(4.0)
-    closed_kernel[(1, )](x, 4)
+    closed_kernel[(1,)](x, 4)
     assert x.tolist() == [0, 5, 10, 15]
 
 
@@ -498,7 +528,7 @@ def again(x_ptr):
         path = tmp_path / f"cell_{number}.py"
         path.write_text(cell.replace("NUMBER", str(number)))
         exec(compile(path.read_text(), str(path), "exec"), namespace)
-        namespace["again"][(1, )](x)
+        namespace["again"][(1,)](x)
     assert x.item() == 11
 
 
@@ -512,7 +542,7 @@ def test_a_helper_changed_between_launches_is_seen():
     try:
         for helper in (multiply_by_zero_add_two, add_five):
             globals()["late_helper"] = helper
-            calls_late_kernel[(1, )](x)
+            calls_late_kernel[(1,)](x)
     finally:
         globals().pop("late_helper", None)
     assert x.item() == 7
@@ -529,25 +559,26 @@ def add_five(x):
 
 
 def test_the_kernels_module_and_the_language_stay_clean():
-    import triton.language.semantic  # a launch may be the first to import it
     import triton.language.standard as standard
 
     names, language = set(globals()), {name: getattr(tl, name) for name in dir(tl)}
     x = torch.arange(10.0)
-    helper_kernel[(1, )](x, torch.empty(10), 10, 4)
+    helper_kernel[(1,)](x, torch.empty(10), 10, 4)
     assert set(globals()) == names
     assert "range" not in vars(standard)
     assert {name: getattr(tl, name) for name in dir(tl)} == language
-    assert tl.tensor.__str__ is tl.core.base_value.__str__ or "handle.data" not in str(tl.tensor.__str__.__code__.co_names)
+    assert tl.tensor.__str__ is tl.core.base_value.__str__ or "handle.data" not in str(
+        tl.tensor.__str__.__code__.co_names
+    )
 
 
 def test_compiling_between_two_interpreted_launches():
     x = torch.arange(10, dtype=torch.float32)
     for _ in range(2):
         out = torch.full_like(x, float("nan"))
-        helper_kernel[(1, )](x, out, 10, 4)
+        helper_kernel[(1,)](x, out, 10, 4)
         assert torch.equal(out, 6 * x)
-        (binary, ) = compiled(lambda: helper_kernel[(1, )](x, out, 10, 4), arch=80)
+        (binary,) = compiled(lambda: helper_kernel[(1,)](x, out, 10, 4), arch=80)
         assert ".target sm_80" in binary.ptx
 
 
@@ -564,34 +595,34 @@ def shifted_copy_kernel(x_ptr, out_ptr, n, shift, BLOCK: tl.constexpr):
 def test_reading_past_the_end_names_program_tensor_and_index():
     x, out = torch.arange(10.0), torch.zeros(16)
     with pytest.raises(IndexError, match=r"program \(2, 0, 0\) reads x_ptr\[10\], outside its 10 elements \(2 lanes"):
-        shifted_copy_kernel[(3, )](x, out, 12, 0, 4)
+        shifted_copy_kernel[(3,)](x, out, 12, 0, 4)
 
 
 def test_reading_before_the_start_is_a_negative_index():
     with pytest.raises(IndexError, match=r"program \(0, 0, 0\) reads x_ptr\[-3\]"):
-        shifted_copy_kernel[(2, )](torch.arange(8.0), torch.zeros(8), 8, -3, 4)
+        shifted_copy_kernel[(2,)](torch.arange(8.0), torch.zeros(8), 8, -3, 4)
 
 
 def test_writing_outside_leaves_the_neighbours_alone():
     memory = np.full(24, 7.0, dtype=np.float32)
     inside = torch.frombuffer(memoryview(memory)[8:16], dtype=torch.float32)  # a storage of its own in the middle
     with pytest.raises(IndexError, match=r"writes out_ptr\[8\]"):
-        shifted_copy_kernel[(2, )](torch.arange(64.0), inside, 16, 0, 8)
+        shifted_copy_kernel[(2,)](torch.arange(64.0), inside, 16, 0, 8)
     assert inside.tolist() == list(range(8))
     assert (memory[:8] == 7).all() and (memory[16:] == 7).all()
 
 
 def test_an_address_that_wanders_into_another_tensor_is_charged_to_its_own():
     memory = np.zeros(32, dtype=np.float32)
-    x, out = (torch.frombuffer(memoryview(memory)[a:a + 16], dtype=torch.float32) for a in (0, 16))
+    x, out = (torch.frombuffer(memoryview(memory)[a : a + 16], dtype=torch.float32) for a in (0, 16))
     step = (out.data_ptr() - x.data_ptr()) // 4
     with pytest.raises(IndexError, match=rf"reads x_ptr\[{step}\]"):
-        shifted_copy_kernel[(1, )](x, out, 4, step, 4)
+        shifted_copy_kernel[(1,)](x, out, 4, step, 4)
 
 
 def test_masked_lanes_may_point_anywhere():
     x, out = torch.arange(3.0), torch.zeros(3)
-    shifted_copy_kernel[(1, )](x, out, 3, 0, 1024)
+    shifted_copy_kernel[(1,)](x, out, 3, 0, 1024)
     assert torch.equal(out, x)
 
 
@@ -603,21 +634,29 @@ def strided_kernel(x_ptr, out_ptr, rows, cols, row_stride, col_stride, BLOCK: tl
     tl.store(out_ptr + row * cols + col, x, mask=col < cols)
 
 
-@pytest.mark.parametrize("view", [lambda t: t.T, lambda t: t[1:, 2:5], lambda t: t[:, ::2], lambda t: t[:, :1].expand(-1, 4),
-                                  lambda t: t[2:3].expand(5, -1)])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda t: t.T,
+        lambda t: t[1:, 2:5],
+        lambda t: t[:, ::2],
+        lambda t: t[:, :1].expand(-1, 4),
+        lambda t: t[2:3].expand(5, -1),
+    ],
+)
 def test_strided_views(view):
     x = view(torch.arange(48.0).reshape(6, 8))
     out = torch.full(x.shape, float("nan"))
-    strided_kernel[(x.shape[0], )](x, out, *x.shape, *x.stride(), 16)
+    strided_kernel[(x.shape[0],)](x, out, *x.shape, *x.stride(), 16)
     assert torch.equal(out, x)
 
 
 def test_an_empty_grid_and_empty_tensors():
     empty = torch.empty(0)
-    shifted_copy_kernel[(0, )](empty, empty, 0, 0, 4)
-    shifted_copy_kernel[(1, )](empty, empty, 0, 0, 4)
+    shifted_copy_kernel[(0,)](empty, empty, 0, 0, 4)
+    shifted_copy_kernel[(1,)](empty, empty, 0, 0, 4)
     with pytest.raises(IndexError, match=r"x_ptr\[0\], outside its 0 elements"):
-        shifted_copy_kernel[(1, )](empty, torch.empty(4), 1, 0, 4)
+        shifted_copy_kernel[(1,)](empty, torch.empty(4), 1, 0, 4)
 
 
 @triton.jit
@@ -629,7 +668,7 @@ def forged_kernel(address, out_ptr):
 def test_an_address_of_no_argument_is_refused():
     x = torch.arange(4.0)
     with pytest.raises(IndexError, match="belongs to no argument"):
-        forged_kernel[(1, )](x.data_ptr(), torch.empty(1))
+        forged_kernel[(1,)](x.data_ptr(), torch.empty(1))
 
 
 @triton.jit
@@ -641,10 +680,10 @@ def swap_kernel(x_ptr, seen_ptr, n, BLOCK: tl.constexpr):
 
 def test_compare_and_swap():
     x, seen = torch.tensor([1, 2, 3, 2], dtype=torch.int32), torch.zeros(4, dtype=torch.int32)
-    swap_kernel[(1, )](x, seen, 4, 4)
+    swap_kernel[(1,)](x, seen, 4, 4)
     assert (x.tolist(), seen.tolist()) == ([1, 9, 3, 9], [1, 2, 3, 2])
     with pytest.raises(IndexError, match=r"updates x_ptr\[3\]"):
-        swap_kernel[(1, )](torch.zeros(3, dtype=torch.int32), seen, 4, 4)
+        swap_kernel[(1,)](torch.zeros(3, dtype=torch.int32), seen, 4, 4)
 
 
 def test_a_grid_of_four_numbers_is_refused():
@@ -661,16 +700,16 @@ def test_launches_from_several_threads_take_turns():
     def work(number):
         try:
             for _ in range(5):
-                x, out = torch.full((40, ), float(number)), torch.empty(40)
+                x, out = torch.full((40,), float(number)), torch.empty(40)
                 with backend.interpret():
-                    helper_kernel[(1, )](x, out, 40, 8)
+                    helper_kernel[(1,)](x, out, 40, 8)
                 results.setdefault(number, []).append(out)
                 if number == 0:
-                    compiled(lambda: helper_kernel[(1, )](x, out, 40, 8), arch=80)
+                    compiled(lambda: helper_kernel[(1,)](x, out, 40, 8), arch=80)
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work, args=(number, )) for number in range(4)]
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -683,9 +722,9 @@ def test_launches_from_several_threads_take_turns():
 def test_an_error_in_a_kernel_leaves_the_next_launch_alone():
     for _ in range(2):
         with pytest.raises(IndexError):
-            shifted_copy_kernel[(1, )](torch.zeros(1), torch.zeros(4), 4, 0, 4)
+            shifted_copy_kernel[(1,)](torch.zeros(1), torch.zeros(4), 4, 0, 4)
         out = torch.empty(10)
-        helper_kernel[(1, )](torch.ones(10), out, 10, 4)
+        helper_kernel[(1,)](torch.ones(10), out, 10, 4)
         assert (out == 6).all()
 
 
@@ -702,5 +741,5 @@ def test_masked_lanes_without_other_are_undefined_not_zero(dtype):
     x = torch.ones(6, dtype=dtype)
     y = torch.zeros(7, dtype=dtype)
     with backend.interpret():
-        sum_without_other_kernel[(1, )](x, y, 6, BLOCK=8)
+        sum_without_other_kernel[(1,)](x, y, 6, BLOCK=8)
     assert torch.equal(y[:6], x) and y[6].isnan()

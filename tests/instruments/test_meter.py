@@ -26,7 +26,7 @@ def two_pass_kernel(x_ptr, w_ptr, y_ptr, cols, BLOCK: tl.constexpr):
 
 def two_pass(x, w):
     y = torch.empty_like(x)
-    two_pass_kernel[(x.shape[0], )](x, w, y, x.shape[1], 256)
+    two_pass_kernel[(x.shape[0],)](x, w, y, x.shape[1], 256)
     return y
 
 
@@ -68,12 +68,18 @@ def copy_kernel(x_ptr, y_ptr, n, shift, BLOCK: tl.constexpr):
 
 
 def test_out_of_bounds_is_named_masked_and_not_counted():
-    x, y = torch.arange(10.0), torch.full((10, ), 7.0)
-    report = meter(lambda: copy_kernel[(3, )](x, y, 12, 0, 4))
-    (read, ) = report["x"].out_of_bounds
+    x, y = torch.arange(10.0), torch.full((10,), 7.0)
+    report = meter(lambda: copy_kernel[(3,)](x, y, 12, 0, 4))
+    (read,) = report["x"].out_of_bounds
     assert (read.tensor, read.kind, read.program, read.index, read.count, read.kernel) == (
-        "x", "read", (2, 0, 0), 10, 2, "copy_kernel")
-    (write, ) = report["y"].out_of_bounds
+        "x",
+        "read",
+        (2, 0, 0),
+        10,
+        2,
+        "copy_kernel",
+    )
+    (write,) = report["y"].out_of_bounds
     assert (write.kind, write.program, write.index, write.count) == ("write", (2, 0, 0), 10, 2)
     assert report.out_of_bounds == [read, write] and not report.clean
     assert report["x"].read == report["y"].written == 40
@@ -83,34 +89,34 @@ def test_out_of_bounds_is_named_masked_and_not_counted():
 
 def test_out_of_bounds_of_a_view_although_the_storage_goes_on():
     storage = torch.zeros(4, 6)
-    report = meter(lambda: copy_kernel[(1, )](torch.ones(8), storage[1, :5], 8, 0, 8))
+    report = meter(lambda: copy_kernel[(1,)](torch.ones(8), storage[1, :5], 8, 0, 8))
     assert [(a.index, a.count) for a in report["y"].out_of_bounds] == [(5, 3)]
     assert storage.sum() == 5
-    gaps = meter(lambda: copy_kernel[(1, )](torch.ones(8), storage[:, 2], 8, 0, 8))
+    gaps = meter(lambda: copy_kernel[(1,)](torch.ones(8), storage[:, 2], 8, 0, 8))
     assert [(a.index, a.count) for a in gaps["y"].out_of_bounds] == [(1, 6)]  # 0 and 6 belong to the column
-    assert gaps["y"].unwritten == 2 and gaps["y"].first_unwritten == (2, )
+    assert gaps["y"].unwritten == 2 and gaps["y"].first_unwritten == (2,)
 
 
 def test_negative_indices_are_outside():
-    report = meter(lambda: copy_kernel[(1, )](torch.ones(8), torch.zeros(8), 8, -2, 8))
+    report = meter(lambda: copy_kernel[(1,)](torch.ones(8), torch.zeros(8), 8, -2, 8))
     assert [(a.index, a.count) for a in report["y"].out_of_bounds] == [(-2, 2)]
 
 
 def test_unwritten_elements_and_the_first_of_them():
     y = torch.zeros(3, 5)
-    report = meter(lambda: copy_kernel[(3, )](torch.ones(15), y, 12, 0, 4))
+    report = meter(lambda: copy_kernel[(3,)](torch.ones(15), y, 12, 0, 4))
     assert report.unwritten == {"y": 3} and report["y"].first_unwritten == (2, 2)
     assert not report.clean
     assert "3 of 15 elements of y were never written, the first at [2, 2]" in str(report)
-    holes = meter(lambda: copy_kernel[(1, )](torch.ones(8), y.T[:4, 1], 2, 4, 8))
-    assert holes["y"].shape == (4, )
+    holes = meter(lambda: copy_kernel[(1,)](torch.ones(8), y.T[:4, 1], 2, 4, 8))
+    assert holes["y"].shape == (4,)
 
 
 def test_an_output_that_no_program_writes():
 
     def nothing(x):
         y = torch.empty(4)
-        copy_kernel[(1, )](x, y, 0, 0, 4)
+        copy_kernel[(1,)](x, y, 0, 0, 4)
         return y.view(2, 2)
 
     report = meter(nothing, torch.ones(4))
@@ -121,8 +127,8 @@ def test_an_input_that_is_handed_back_is_not_an_output():
 
     def pair(x):
         y = torch.empty_like(x)
-        copy_kernel[(1, )](x, y, x.numel(), 0, 4)
-        return {"out": 1}, x, (y, )
+        copy_kernel[(1,)](x, y, x.numel(), 0, 4)
+        return {"out": 1}, x, (y,)
 
     assert meter(pair, torch.ones(4)).clean
 
@@ -137,9 +143,11 @@ def count_kernel(x_ptr, bins_ptr, lock_ptr, n, BLOCK: tl.constexpr):
 
 def test_atomics_count_as_read_and_written():
     bins = torch.zeros(4, dtype=torch.int32)
-    report = meter(lambda: count_kernel[(2, )](torch.tensor([0, 1, 1, 3, 9]), bins, torch.zeros(1, dtype=torch.int32), 5, 8))
+    report = meter(
+        lambda: count_kernel[(2,)](torch.tensor([0, 1, 1, 3, 9]), bins, torch.zeros(1, dtype=torch.int32), 5, 8)
+    )
     assert (report["bins"].atomics, report["bins"].read, report["bins"].written) == (32, 32, 32)
-    assert report["bins"].unique_written == 12 and report["bins"].first_unwritten == (2, )
+    assert report["bins"].unique_written == 12 and report["bins"].first_unwritten == (2,)
     assert [(a.kind, a.index, a.count) for a in report["bins"].out_of_bounds] == [("atomic", 9, 1)] * 2
     assert report["lock"].atomics == 8 and bins.tolist() == [2, 4, 0, 2]
     assert "updates bins[9]" in str(report)
@@ -165,8 +173,8 @@ def test_several_launches_and_names():
 
     def twice(x):
         y, z = torch.empty_like(x), torch.empty_like(x)
-        copy_kernel[(2, )](x, y, 8, 0, 4)
-        copy_kernel[(2, )](y, z, 8, 0, 4)  # y keeps its name, z comes as another 'y'
+        copy_kernel[(2,)](x, y, 8, 0, 4)
+        copy_kernel[(2,)](y, z, 8, 0, 4)  # y keeps its name, z comes as another 'y'
         return z
 
     report = meter(twice, torch.arange(8.0))
@@ -178,12 +186,12 @@ def test_several_launches_and_names():
 
 def test_in_place_and_the_same_tensor_twice():
     x = torch.arange(8.0)
-    report = meter(lambda: copy_kernel[(2, )](x, x, 6, 0, 4))
+    report = meter(lambda: copy_kernel[(2,)](x, x, 6, 0, 4))
     assert list(report.tensors) == ["x"]
     assert (report["x"].read, report["x"].written, report["x"].unwritten) == (24, 24, 2)
-    halves = meter(lambda: copy_kernel[(1, )](x[:4], x[4:], 4, 0, 4))
+    halves = meter(lambda: copy_kernel[(1,)](x[:4], x[4:], 4, 0, 4))
     assert halves.clean and x.tolist() == [0, 1, 2, 3] * 2
-    overlapping = meter(lambda: copy_kernel[(1, )](x[:4], x[2:], 4, 4, 4))
+    overlapping = meter(lambda: copy_kernel[(1,)](x[:4], x[2:], 4, 4, 4))
     assert [(a.tensor, a.index, a.count) for a in overlapping["y"].out_of_bounds] == [("y", 6, 2)]
 
 

@@ -36,11 +36,25 @@ int main() {
 """
 
 
-@pytest.mark.parametrize("registers, shared, num_warps, programs, limiter", [
-    (32, 0, 4, 16, "registers"), (16, 0, 4, 16, "warps"), (16, 0, 1, 32, "programs"), (128, 0, 4, 4, "registers"),
-    (255, 0, 4, 2, "registers"), (168, 0, 8, 1, "registers"), (64, 113 * 1024, 4, 2, "shared memory"),
-    (64, 113 * 1024 + 1, 4, 1, "shared memory"), (64, 96 * 1024, 4, 2, "shared memory"), (64, 228 * 1024, 4, 0, "shared memory"),
-    (65, 0, 8, 3, "registers"), (16, 16 * 1024, 4, 13, "shared memory"), (129, 0, 1, 12, "registers"), (128, 0, 32, 0, "")])
+@pytest.mark.parametrize(
+    "registers, shared, num_warps, programs, limiter",
+    [
+        (32, 0, 4, 16, "registers"),
+        (16, 0, 4, 16, "warps"),
+        (16, 0, 1, 32, "programs"),
+        (128, 0, 4, 4, "registers"),
+        (255, 0, 4, 2, "registers"),
+        (168, 0, 8, 1, "registers"),
+        (64, 113 * 1024, 4, 2, "shared memory"),
+        (64, 113 * 1024 + 1, 4, 1, "shared memory"),
+        (64, 96 * 1024, 4, 2, "shared memory"),
+        (64, 228 * 1024, 4, 0, "shared memory"),
+        (65, 0, 8, 3, "registers"),
+        (16, 16 * 1024, 4, 13, "shared memory"),
+        (129, 0, 1, 12, "registers"),
+        (128, 0, 32, 0, ""),
+    ],
+)
 def test_h200(registers, shared, num_warps, programs, limiter):
     found = occupancy(registers, shared, num_warps)
     if limiter:
@@ -56,10 +70,20 @@ def test_nvidias_calculator_says_the_same(tmp_path):
     (tmp_path / "calculator.c").write_text(CALCULATOR)
     subprocess.run(["cc", "-w", f"-I{include}", "-o", tmp_path / "calculator", tmp_path / "calculator.c"], check=True)
     draw = random.Random(0)
-    kernels = [(arch, draw.randint(1, 255), draw.randint(0, ANY[arch].shared_per_sm + 2048) // draw.choice((1, 4, 32)),
-                draw.randint(1, 32)) for arch in RESIDENT for _ in range(2000)]
-    given = "".join(f"{arch} {RESIDENT[arch][0]} {ANY[arch].shared_per_sm} {registers} {shared} {num_warps}\n"
-                    for arch, registers, shared, num_warps in kernels)
+    kernels = [
+        (
+            arch,
+            draw.randint(1, 255),
+            draw.randint(0, ANY[arch].shared_per_sm + 2048) // draw.choice((1, 4, 32)),
+            draw.randint(1, 32),
+        )
+        for arch in RESIDENT
+        for _ in range(2000)
+    ]
+    given = "".join(
+        f"{arch} {RESIDENT[arch][0]} {ANY[arch].shared_per_sm} {registers} {shared} {num_warps}\n"
+        for arch, registers, shared, num_warps in kernels
+    )
     said = subprocess.run([tmp_path / "calculator"], input=given, capture_output=True, text=True, check=True).stdout
     assert len(said.split()) == len(kernels)
     for (arch, registers, shared, num_warps), programs in zip(kernels, map(int, said.split())):
@@ -74,8 +98,10 @@ def test_every_gpu_of_the_course_has_limits():
     assert str(occupancy(128, 0, 4)) == "4 programs, 16 of 64 warps, limited by registers"
 
 
-@pytest.mark.parametrize("bad, name", [((0, 0, 4), "registers"), ((256, 0, 4), "registers"), ((32, -1, 4), "shared"),
-                                       ((32, 0, 33), "num_warps")])
+@pytest.mark.parametrize(
+    "bad, name",
+    [((0, 0, 4), "registers"), ((256, 0, 4), "registers"), ((32, -1, 4), "shared"), ((32, 0, 33), "num_warps")],
+)
 def test_bad_arguments_name_themselves(bad, name):
     with pytest.raises(ValueError, match=f"^{name}: got"):
         occupancy(*bad)

@@ -5,15 +5,18 @@ from instruments.gpus import GPUS
 from instruments.ops import OPS, op_traffic
 
 
-@pytest.mark.parametrize("name, sizes, read, written, flops", [
-    ("elementwise", dict(n=1000), 4000, 2000, 1000),
-    ("elementwise", dict(n=1000, inputs=1, flops_per_element=8, dtype=torch.float32), 4000, 4000, 8000),
-    ("saxpy", dict(n=1000, dtype=torch.float32), 8000, 4000, 2000),
-    ("dot", dict(n=1000), 4000, 2, 2000),
-    ("gemv", dict(m=100, n=30), 2 * (3000 + 30), 200, 6000),
-    ("outer", dict(m=100, n=30), 260, 6000, 3000),
-    ("gemm", dict(m=100, n=30, k=7), 2 * (700 + 210), 6000, 42000),
-])
+@pytest.mark.parametrize(
+    "name, sizes, read, written, flops",
+    [
+        ("elementwise", dict(n=1000), 4000, 2000, 1000),
+        ("elementwise", dict(n=1000, inputs=1, flops_per_element=8, dtype=torch.float32), 4000, 4000, 8000),
+        ("saxpy", dict(n=1000, dtype=torch.float32), 8000, 4000, 2000),
+        ("dot", dict(n=1000), 4000, 2, 2000),
+        ("gemv", dict(m=100, n=30), 2 * (3000 + 30), 200, 6000),
+        ("outer", dict(m=100, n=30), 260, 6000, 3000),
+        ("gemm", dict(m=100, n=30, k=7), 2 * (700 + 210), 6000, 42000),
+    ],
+)
 def test_counts(name, sizes, read, written, flops):
     traffic = op_traffic(name, **sizes)
     assert (traffic.bytes_read, traffic.bytes_written, traffic.flops, traffic.launches) == (read, written, flops, 1)

@@ -8,8 +8,9 @@ from instruments import results
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
     case = {"kernel": "rmsnorm", "shape": [8, 16], "dtype": "bf16", "bytes": 1, "flops": 2, "impl": {}}
-    (tmp_path / "toy.json").write_text(json.dumps({"device": "Toy", "torch": "1", "triton": "2", "date": "2026-01-01",
-                                                   "cases": [case]}))
+    (tmp_path / "toy.json").write_text(
+        json.dumps({"device": "Toy", "torch": "1", "triton": "2", "date": "2026-01-01", "cases": [case]})
+    )
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     results.load.cache_clear()
     yield case

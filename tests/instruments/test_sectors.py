@@ -25,13 +25,25 @@ def tile_kernel(x_ptr, y_ptr, N: tl.constexpr):
 
 def strided(x, size, stride):
     y = torch.empty(size, dtype=x.dtype)
-    strided_kernel[(triton.cdiv(size, 128), )](x, y, size, stride, 128)
+    strided_kernel[(triton.cdiv(size, 128),)](x, y, size, stride, 128)
     return y
 
 
-@pytest.mark.parametrize("first, stride, size, expected", [
-    (0, 1, 4, 4), (4, 1, 4, 5), (0, 2, 4, 8), (0, 8, 4, 32), (0, 0, 4, 1), (0, 1, 2, 2), (16, 1, 2, 3), (0, 16, 2, 32),
-    (0, 1, 1, 1), (31, 1, 1, 2)])
+@pytest.mark.parametrize(
+    "first, stride, size, expected",
+    [
+        (0, 1, 4, 4),
+        (4, 1, 4, 5),
+        (0, 2, 4, 8),
+        (0, 8, 4, 32),
+        (0, 0, 4, 1),
+        (0, 1, 2, 2),
+        (16, 1, 2, 3),
+        (0, 16, 2, 32),
+        (0, 1, 1, 1),
+        (31, 1, 1, 2),
+    ],
+)
 def test_by_hand(first, stride, size, expected):
     assert touched(first + np.arange(32) * stride * size, size).size == expected
 
@@ -69,9 +81,9 @@ def test_where_a_tensor_starts_counts():
 @pytest.mark.skipif(backend.mode() == "unavailable", reason="needs triton")
 def test_the_meter_takes_a_tile_as_one():
     x, y = torch.randn(32, 32), torch.empty(32, 32)
-    report = meter(lambda: tile_kernel[(1, )](x, y, 32))
+    report = meter(lambda: tile_kernel[(1,)](x, y, 32))
     assert report["x"].sectors_read == report["y"].sectors_written == 128
-    assert sectors(lambda: tile_kernel[(1, )](x, y, 32))["y"]["write"].per_request == 32
+    assert sectors(lambda: tile_kernel[(1,)](x, y, 32))["y"]["write"].per_request == 32
 
 
 @pytest.mark.parametrize("words, passes", [(1, 1), (2, 2), (32, 32), (33, 1), (3, 1), (0, 1), (16, 16), (36, 4)])

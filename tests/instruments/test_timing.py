@@ -14,14 +14,17 @@ def test_summarize_takes_median_and_quantiles():
 
 
 @no_gpu
-@pytest.mark.parametrize("call", [
-    timing.need_gpu,
-    lambda: timing.as_called(torch.relu, (torch.ones(1), )),
-    lambda: timing.Graphed(torch.relu, (torch.ones(1), ), 2),
-    lambda: timing.from_graphs({"relu": torch.relu}, (torch.ones(1), ), 8),
-    timing.copy_roof,
-    timing.matmul_roof,
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        timing.need_gpu,
+        lambda: timing.as_called(torch.relu, (torch.ones(1),)),
+        lambda: timing.Graphed(torch.relu, (torch.ones(1),), 2),
+        lambda: timing.from_graphs({"relu": torch.relu}, (torch.ones(1),), 8),
+        timing.copy_roof,
+        timing.matmul_roof,
+    ],
+)
 def test_without_a_gpu_one_sentence_says_so(call):
     with pytest.raises(RuntimeError, match="no GPU to time on; recorded figures are in instruments.results"):
         call()
@@ -40,7 +43,7 @@ def test_copies_exceed_the_l2_four_times(monkeypatch):
 def test_a_copy_is_slower_from_dram_than_its_bytes_at_the_datasheet_rate():
     x = torch.randn(1 << 26, device="cuda")
     nbytes = 2 * x.numel() * 4
-    t = timing.from_graphs({"copy": lambda x: x + 1}, (x, ), nbytes)["copy"]
+    t = timing.from_graphs({"copy": lambda x: x + 1}, (x,), nbytes)["copy"]
     assert t.p20 <= t.median <= t.p80
     assert nbytes / t.median < 9e12
-    assert timing.as_called(lambda x: x + 1, (x, ), calls=20) > 0.9 * t.median
+    assert timing.as_called(lambda x: x + 1, (x,), calls=20) > 0.9 * t.median

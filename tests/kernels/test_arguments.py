@@ -8,7 +8,7 @@ from kernels.arguments import check_eps, check_tensor, check_width, wants_grad
 def test_what_is_right_passes():
     x = torch.ones(2, 3, device=backend.device())
     check_tensor("x", x, shape=x.shape, like=x)
-    check_tensor("x", x, shape=(2, 3), dtypes=(torch.float32, ))
+    check_tensor("x", x, shape=(2, 3), dtypes=(torch.float32,))
     check_width("x", x, 3)
     check_width("x", x[:, :0], 3)
     for eps in (0, 1e-6, 1):

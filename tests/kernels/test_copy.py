@@ -23,7 +23,7 @@ def test_every_bit_is_copied_and_counted(dtype, size):
     assert model.bytes == 2 * size * dtype.itemsize
 
 
-@pytest.mark.parametrize("shape", [(), (3, 4, 5), (0, ), (3, 0)])
+@pytest.mark.parametrize("shape", [(), (3, 4, 5), (0,), (3, 0)])
 def test_shapes(shape):
     x = randn(*shape)
     assert copy(x).shape == shape and torch.equal(copy(x), x)
@@ -34,18 +34,26 @@ def test_an_offset_that_is_not_aligned():
     assert torch.equal(copy(x), x)
 
 
-@pytest.mark.parametrize("x, message", [
-    (None, "x: got NoneType, expected a torch.Tensor"),
-    (torch.ones(2, dtype=torch.int64), "x: got dtype int64, expected one of float32, bfloat16, float16"),
-    (torch.ones(2, 3, device=DEVICE).T, r"x: got strides \(1, 3\) for shape \(3, 2\), expected a contiguous tensor"),
-])
+@pytest.mark.parametrize(
+    "x, message",
+    [
+        (None, "x: got NoneType, expected a torch.Tensor"),
+        (torch.ones(2, dtype=torch.int64), "x: got dtype int64, expected one of float32, bfloat16, float16"),
+        (
+            torch.ones(2, 3, device=DEVICE).T,
+            r"x: got strides \(1, 3\) for shape \(3, 2\), expected a contiguous tensor",
+        ),
+    ],
+)
 def test_bad_arguments_name_themselves(x, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         copy(x)
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
-@pytest.mark.parametrize("size, dtype, width", [(BLOCK, BF16, 128), (BLOCK, FP32, 128), (1000, BF16, 16), (1, FP32, 32)])
+@pytest.mark.parametrize(
+    "size, dtype, width", [(BLOCK, BF16, 128), (BLOCK, FP32, 128), (1000, BF16, 16), (1, FP32, 32)]
+)
 def test_compiled_without_spills_and_as_wide_as_the_size_allows(arch, size, dtype, width):
-    (binary, ) = compiled(copy, torch.ones(size, dtype=dtype, device=DEVICE), arch=arch)
+    (binary,) = compiled(copy, torch.ones(size, dtype=dtype, device=DEVICE), arch=arch)
     assert binary.spills == 0 and set(binary.loads) == set(binary.stores) == {width}

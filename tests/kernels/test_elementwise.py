@@ -8,12 +8,32 @@ from instruments.backend import tl, triton
 from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels import elementwise as module
-from kernels.elementwise import (TILE, add, add_reference, add_traffic, bias_gelu, bias_gelu_backward,
-                                 bias_gelu_backward_traffic, bias_gelu_dropout, bias_gelu_dropout_ops,
-                                 bias_gelu_dropout_reference, bias_gelu_dropout_traffic, bias_gelu_ops,
-                                 bias_gelu_reference, bias_gelu_traffic, dropout_mask, pointwise_chain,
-                                 pointwise_chain_reference, pointwise_chain_traffic, swiglu, swiglu_backward,
-                                 swiglu_backward_traffic, swiglu_ops, swiglu_reference, swiglu_traffic)
+from kernels.elementwise import (
+    TILE,
+    add,
+    add_reference,
+    add_traffic,
+    bias_gelu,
+    bias_gelu_backward,
+    bias_gelu_backward_traffic,
+    bias_gelu_dropout,
+    bias_gelu_dropout_ops,
+    bias_gelu_dropout_reference,
+    bias_gelu_dropout_traffic,
+    bias_gelu_ops,
+    bias_gelu_reference,
+    bias_gelu_traffic,
+    dropout_mask,
+    pointwise_chain,
+    pointwise_chain_reference,
+    pointwise_chain_traffic,
+    swiglu,
+    swiglu_backward,
+    swiglu_backward_traffic,
+    swiglu_ops,
+    swiglu_reference,
+    swiglu_traffic,
+)
 from kernels.rows import MAX_COLS
 from tests.kernels.tools import BATCHED, BF16, DEVICE, DTYPES, FP16, FP32, LAYOUTS, assert_close, randn
 
@@ -45,8 +65,10 @@ def check(x, gate=None):
         (swiglu(x, y), swiglu_reference(x.double(), y.double())),
         (bias_gelu(x, bias), bias_gelu_reference(x.double(), bias.double())),
         (pointwise_chain(x, 5), pointwise_chain_reference(x.double(), 5)),
-        (bias_gelu_dropout(x, bias, 0.25, 7), bias_gelu_dropout_reference(
-            x.double(), bias.double(), dropout_mask(x.shape, 0.25, 7), 0.25)),
+        (
+            bias_gelu_dropout(x, bias, 0.25, 7),
+            bias_gelu_dropout_reference(x.double(), bias.double(), dropout_mask(x.shape, 0.25, 7), 0.25),
+        ),
     ):
         assert_result(result, x)
         close(result, reference)
@@ -55,7 +77,7 @@ def check(x, gate=None):
 
 def close(result, reference):
     """As one row: an element on its own may be near a zero of the function."""
-    assert_close(result.flatten(), reference.flatten(), floor=torch.full((max(1, min(16, reference.numel())), ), 0.1))
+    assert_close(result.flatten(), reference.flatten(), floor=torch.full((max(1, min(16, reference.numel())),), 0.1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -86,7 +108,7 @@ def test_the_two_halves_of_one_projection():
     close(swiglu(gate, up), swiglu_reference(gate.double(), up.double()))
 
 
-@pytest.mark.parametrize("shape", [(7, ), (1, 1), (2, 3, 5), (2, 1, 3, 1, 10)])
+@pytest.mark.parametrize("shape", [(7,), (1, 1), (2, 3, 5), (2, 1, 3, 1, 10)])
 def test_any_number_of_leading_dimensions(shape):
     check(one(*shape, dtype=FP16))
 
@@ -96,7 +118,7 @@ def test_a_scalar_has_no_bias_but_the_rest():
     assert add(x, x).shape == swiglu(x, x).shape == pointwise_chain(x, 2).shape == ()
 
 
-@pytest.mark.parametrize("shape", [(0, ), (0, 8), (3, 0), (2, 0, 8)])
+@pytest.mark.parametrize("shape", [(0,), (0, 8), (3, 0), (2, 0, 8)])
 def test_empty_in_empty_out(shape):
     x = torch.empty(shape, dtype=BF16, device=DEVICE)
     bias = bias_of(x)
@@ -130,8 +152,10 @@ def test_hard_values(dtype):
     x[2] = 6e4
     x[3] = -6e4
     bias, ones = torch.zeros_like(x[0]), torch.ones_like(x)
-    for y, reference in ((bias_gelu(x, bias), F.gelu(x.double(), approximate="tanh")),
-                         (swiglu(x, ones), F.silu(x.double()))):
+    for y, reference in (
+        (bias_gelu(x, bias), F.gelu(x.double(), approximate="tanh")),
+        (swiglu(x, ones), F.silu(x.double())),
+    ):
         assert_close(y, reference, floor=torch.full((4, 1), 1e-3))
         assert (y[3] == 0).all() and torch.equal(y[2], x[2])
     x[0, 7] = float("nan")
@@ -197,11 +221,11 @@ def test_a_seed_gives_a_mask_and_the_next_another(seed):
 @pytest.mark.parametrize("shape", [(64, 1024), (999, 63)])
 def test_as_many_are_kept_as_asked_and_neighbours_do_not_follow_each_other(p, shape):
     kept = dropout_mask(shape, p, 11).double()
-    noise = 5 * (p * (1 - p) / kept.numel())**0.5
+    noise = 5 * (p * (1 - p) / kept.numel()) ** 0.5
     assert abs(float(kept.mean()) - (1 - p)) <= noise
     for shift in ((0, 1), (0, 2), (0, 4), (1, 0), (8, 0)):
         together = (kept * kept.roll(shift, (0, 1))).mean()
-        assert abs(float(together) - (1 - p)**2) <= 3 * noise
+        assert abs(float(together) - (1 - p) ** 2) <= 3 * noise
 
 
 def test_the_mask_does_not_depend_on_the_layout():
@@ -223,7 +247,7 @@ def test_the_counters_of_the_mask_have_64_bits():
     masks = []
     for row in (0, 1 << 24, 1 << 25):  # 2^32 and 2^33 groups of four further
         masks.append(torch.zeros(1024, dtype=torch.bool, device=DEVICE))
-        keep_at_kernel[(1, )](masks[-1], row, 1024, module.ROUNDS, 1024)
+        keep_at_kernel[(1,)](masks[-1], row, 1024, module.ROUNDS, 1024)
         for earlier in masks[:-1]:
             assert 400 < (masks[-1] != earlier).sum() < 624
 
@@ -305,7 +329,7 @@ def test_the_same_bits_every_time():
 @pytest.mark.parametrize("function", [swiglu, bias_gelu])
 def test_a_second_derivative_is_refused_rather_than_wrong(function):
     x = one(16, dtype=FP32).requires_grad_()
-    (dx, ) = torch.autograd.grad(function(x, x.detach()).square().sum(), x, create_graph=True)
+    (dx,) = torch.autograd.grad(function(x, x.detach()).square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError):
         dx.sum().backward()
 
@@ -316,30 +340,37 @@ def test_a_second_derivative_is_refused_rather_than_wrong(function):
 X, P = torch.ones(2, 8, device=DEVICE), torch.ones(8, device=DEVICE)
 
 
-@pytest.mark.parametrize("function, arguments, message", [
-    (add, ("x", X), "x: got str, expected a torch.Tensor"),
-    (add, (X, X[:1]), r"y: got shape \(1, 8\), expected \(2, 8\), the shape of x"),
-    (add, (X, X.half()), "y: got dtype float16, expected one of float32"),
-    (swiglu, (X.double(), X), "gate: got dtype float64"),
-    (swiglu, (X, X[:, :7]), r"up: got shape \(2, 7\), expected \(2, 8\), the shape of gate"),
-    (swiglu, (X, X.to("meta")), "up: got device meta"),
-    (bias_gelu, (X[0, 0], P), "x: got a scalar"),
-    (bias_gelu, (X, P[:7]), r"bias: got shape \(7,\), expected \(8,\), the last dimension of x"),
-    (bias_gelu, (X.half(), P.bfloat16()), "bias: got dtype bfloat16, expected one of float16, float32"),
-    (bias_gelu, (X, None), "bias: got NoneType"),
-    (bias_gelu, (X[:1, :1].expand(1, MAX_COLS + 1), P), "x: got a last dimension of 1,048,577"),
-    (pointwise_chain, (X, 0), "steps: got 0, expected an integer from 1 to 256"),
-    (pointwise_chain, (X, 2.0), "steps: got 2.0"),
-    (pointwise_chain, (X.clone().requires_grad_(), 2), "x: got a tensor that requires a gradient, which pointwise_chain"),
-    (bias_gelu_dropout, (X, P, 1, 0), "p: got 1, expected a number from 0 to below 1"),
-    (bias_gelu_dropout, (X, P, 0.5, -1), r"seed: got -1, expected an integer from 0 to 2\^63 - 1"),
-    (bias_gelu_dropout, (X, P, 0.5, 0.5), "seed: got 0.5"),
-    (bias_gelu_dropout, (X, P.clone().requires_grad_(), 0.5, 0), "bias: got a tensor that requires a gradient"),
-    (dropout_mask, ((), 0.5, 0), "shape: got a scalar's, expected at least one dimension"),
-    (dropout_mask, ((2, ), float("nan"), 0), "p: got nan"),
-    (swiglu_traffic, (8, BF16, "fast"), "path: got 'fast', expected fused or naive"),
-    (bias_gelu_traffic, (1, 8, BF16, "fast"), "path: got 'fast', expected fused or naive"),
-])
+@pytest.mark.parametrize(
+    "function, arguments, message",
+    [
+        (add, ("x", X), "x: got str, expected a torch.Tensor"),
+        (add, (X, X[:1]), r"y: got shape \(1, 8\), expected \(2, 8\), the shape of x"),
+        (add, (X, X.half()), "y: got dtype float16, expected one of float32"),
+        (swiglu, (X.double(), X), "gate: got dtype float64"),
+        (swiglu, (X, X[:, :7]), r"up: got shape \(2, 7\), expected \(2, 8\), the shape of gate"),
+        (swiglu, (X, X.to("meta")), "up: got device meta"),
+        (bias_gelu, (X[0, 0], P), "x: got a scalar"),
+        (bias_gelu, (X, P[:7]), r"bias: got shape \(7,\), expected \(8,\), the last dimension of x"),
+        (bias_gelu, (X.half(), P.bfloat16()), "bias: got dtype bfloat16, expected one of float16, float32"),
+        (bias_gelu, (X, None), "bias: got NoneType"),
+        (bias_gelu, (X[:1, :1].expand(1, MAX_COLS + 1), P), "x: got a last dimension of 1,048,577"),
+        (pointwise_chain, (X, 0), "steps: got 0, expected an integer from 1 to 256"),
+        (pointwise_chain, (X, 2.0), "steps: got 2.0"),
+        (
+            pointwise_chain,
+            (X.clone().requires_grad_(), 2),
+            "x: got a tensor that requires a gradient, which pointwise_chain",
+        ),
+        (bias_gelu_dropout, (X, P, 1, 0), "p: got 1, expected a number from 0 to below 1"),
+        (bias_gelu_dropout, (X, P, 0.5, -1), r"seed: got -1, expected an integer from 0 to 2\^63 - 1"),
+        (bias_gelu_dropout, (X, P, 0.5, 0.5), "seed: got 0.5"),
+        (bias_gelu_dropout, (X, P.clone().requires_grad_(), 0.5, 0), "bias: got a tensor that requires a gradient"),
+        (dropout_mask, ((), 0.5, 0), "shape: got a scalar's, expected at least one dimension"),
+        (dropout_mask, ((2,), float("nan"), 0), "p: got nan"),
+        (swiglu_traffic, (8, BF16, "fast"), "path: got 'fast', expected fused or naive"),
+        (bias_gelu_traffic, (1, 8, BF16, "fast"), "path: got 'fast', expected fused or naive"),
+    ],
+)
 def test_bad_arguments_name_themselves(function, arguments, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         function(*arguments)
@@ -377,7 +408,9 @@ def test_traffic_is_what_the_meter_counts(rows, cols, dtype):
 
 def test_traffic_with_an_fp32_bias():
     x = one(4, 1030)
-    assert_counts(meter(bias_gelu, x, bias_of(x, FP32)), bias_gelu_traffic(4, 1030, BF16, cached=False, bias_dtype=FP32))
+    assert_counts(
+        meter(bias_gelu, x, bias_of(x, FP32)), bias_gelu_traffic(4, 1030, BF16, cached=False, bias_dtype=FP32)
+    )
 
 
 @pytest.mark.parametrize("rows, cols, dtype", [*SHAPES, (131, 40, FP32), (300, 3, BF16)], ids=str)
@@ -407,8 +440,15 @@ def test_the_naive_paths_and_what_fusing_saves():
 
 def machine_code(rows, cols, dtype, arch):
     x, bias = torch.ones(rows, cols, dtype=dtype, device=DEVICE), torch.ones(cols, dtype=dtype, device=DEVICE)
-    calls = [(add, x, x), (swiglu, x, x), (swiglu_backward, x, x, x), (pointwise_chain, x, 8), (bias_gelu, x, bias),
-             (bias_gelu_dropout, x, bias, 0.1, 5), (bias_gelu_backward, x, x, bias)]
+    calls = [
+        (add, x, x),
+        (swiglu, x, x),
+        (swiglu_backward, x, x, x),
+        (pointwise_chain, x, 8),
+        (bias_gelu, x, bias),
+        (bias_gelu_dropout, x, bias, 0.1, 5),
+        (bias_gelu_backward, x, x, bias),
+    ]
     return [compiled(function, *arguments, arch=arch)[0] for function, *arguments in calls]
 
 

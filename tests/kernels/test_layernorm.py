@@ -8,15 +8,31 @@ from instruments.meter import meter
 from kernels import layernorm as module
 from kernels.layernorm import layernorm, layernorm_backward_traffic, layernorm_reference, layernorm_traffic
 from kernels.rows import MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD
-from tests.kernels.tools import (BATCHED, BF16, DEVICE, DTYPES, FP16, FP32, LAYOUTS, SPILLS, SPILLS_BACKWARD, assert_close,
-                                 randn, widths)
+from tests.kernels.tools import (
+    BATCHED,
+    BF16,
+    DEVICE,
+    DTYPES,
+    FP16,
+    FP32,
+    LAYOUTS,
+    SPILLS,
+    SPILLS_BACKWARD,
+    assert_close,
+    randn,
+    widths,
+)
 
 plan = module._plan
 
 
 def inputs(rows, cols, dtype, parameters=None, **kwargs):
     parameters = parameters or dtype
-    return randn(rows, cols, dtype=dtype, **kwargs), randn(cols, dtype=parameters, seed=1), randn(cols, dtype=parameters, seed=2)
+    return (
+        randn(rows, cols, dtype=dtype, **kwargs),
+        randn(cols, dtype=parameters, seed=1),
+        randn(cols, dtype=parameters, seed=2),
+    )
 
 
 def check(x, weight, bias, eps=1e-5):
@@ -55,12 +71,12 @@ def test_batches(layout):
     check(x, *inputs(1, x.shape[-1], BF16)[1:])
 
 
-@pytest.mark.parametrize("shape", [(7, ), (1, 1), (2, 3, 5), (2, 1, 3, 1, 10)])
+@pytest.mark.parametrize("shape", [(7,), (1, 1), (2, 3, 5), (2, 1, 3, 1, 10)])
 def test_any_number_of_leading_dimensions(shape):
     check(randn(*shape, dtype=FP16), *inputs(1, shape[-1], FP16)[1:])
 
 
-@pytest.mark.parametrize("shape", [(0, ), (0, 8), (3, 0), (2, 0, 8)])
+@pytest.mark.parametrize("shape", [(0,), (0, 8), (3, 0), (2, 0, 8)])
 def test_empty_in_empty_out(shape):
     x = torch.empty(shape, dtype=BF16, device=DEVICE).requires_grad_()
     weight, bias = (t.requires_grad_() for t in inputs(1, shape[-1], BF16)[1:])
@@ -187,7 +203,7 @@ def test_the_same_bits_every_time(cols):
 def test_a_second_derivative_is_refused_rather_than_wrong():
     x, weight, bias = inputs(2, 16, FP32)
     x.requires_grad_()
-    (dx, ) = torch.autograd.grad(layernorm(x, weight, bias).square().sum(), x, create_graph=True)
+    (dx,) = torch.autograd.grad(layernorm(x, weight, bias).square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError):
         dx.sum().backward()
 
@@ -198,21 +214,29 @@ def test_a_second_derivative_is_refused_rather_than_wrong():
 X, P = torch.ones(2, 8, device=DEVICE), torch.ones(8, device=DEVICE)
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (("x", P, P), "x: got str, expected a torch.Tensor"),
-    ((X.double(), P.double(), P.double()), "x: got dtype float64"),
-    ((X[0, 0], P, P), "x: got a scalar"),
-    ((X, P[:7], P), r"weight: got shape \(7,\), expected \(8,\), the last dimension of x"),
-    ((X, P, P[:7]), r"bias: got shape \(7,\), expected \(8,\)"),
-    ((X.half(), P, P.bfloat16()), "bias: got dtype bfloat16, expected one of float16, float32"),
-    ((X, P, P.to("meta")), "bias: got device meta"),
-    ((X, P, None), "bias: got NoneType"),
-    ((X, P, P, -1.0), "eps: got -1.0"),
-    ((torch.ones(1, MAX_COLS + 1, device=DEVICE), ) + (torch.ones(MAX_COLS + 1, device=DEVICE), ) * 2,
-     "x: got a last dimension of 1,048,577"),
-    ((torch.ones(1, MAX_COLS_BACKWARD + 1, device=DEVICE, requires_grad=True), ) +
-     (torch.ones(MAX_COLS_BACKWARD + 1, device=DEVICE), ) * 2, "x: got a last dimension of 131,073, expected 1 to 131,072"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (("x", P, P), "x: got str, expected a torch.Tensor"),
+        ((X.double(), P.double(), P.double()), "x: got dtype float64"),
+        ((X[0, 0], P, P), "x: got a scalar"),
+        ((X, P[:7], P), r"weight: got shape \(7,\), expected \(8,\), the last dimension of x"),
+        ((X, P, P[:7]), r"bias: got shape \(7,\), expected \(8,\)"),
+        ((X.half(), P, P.bfloat16()), "bias: got dtype bfloat16, expected one of float16, float32"),
+        ((X, P, P.to("meta")), "bias: got device meta"),
+        ((X, P, None), "bias: got NoneType"),
+        ((X, P, P, -1.0), "eps: got -1.0"),
+        (
+            (torch.ones(1, MAX_COLS + 1, device=DEVICE),) + (torch.ones(MAX_COLS + 1, device=DEVICE),) * 2,
+            "x: got a last dimension of 1,048,577",
+        ),
+        (
+            (torch.ones(1, MAX_COLS_BACKWARD + 1, device=DEVICE, requires_grad=True),)
+            + (torch.ones(MAX_COLS_BACKWARD + 1, device=DEVICE),) * 2,
+            "x: got a last dimension of 131,073, expected 1 to 131,072",
+        ),
+    ],
+)
 def test_bad_arguments_name_themselves(arguments, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         layernorm(*arguments)
@@ -221,7 +245,15 @@ def test_bad_arguments_name_themselves(arguments, message):
 # ---------------------------------------------------------------- bytes and machine code
 
 
-SHAPES = [(5, 1, BF16), (41, 100, BF16), (17, 256, FP32), (3, 1000, FP16), (4, 4096, BF16), (3, 9001, FP32), (2, 20_000, BF16)]
+SHAPES = [
+    (5, 1, BF16),
+    (41, 100, BF16),
+    (17, 256, FP32),
+    (3, 1000, FP16),
+    (4, 4096, BF16),
+    (3, 9001, FP32),
+    (2, 20_000, BF16),
+]
 
 
 @pytest.mark.parametrize("rows, cols, dtype", SHAPES, ids=str)
@@ -240,7 +272,9 @@ def test_traffic_is_what_the_meter_counts(rows, cols, dtype):
 @pytest.mark.parametrize("rows, cols, dtype", [*SHAPES, (131, 40, FP32), (3, 9000, FP32)], ids=str)
 def test_backward_traffic_is_what_the_meter_counts(rows, cols, dtype):
     tensors = [t.requires_grad_() for t in inputs(rows, cols, dtype)]
-    report = meter(torch.autograd.grad, layernorm(*tensors), tensors, torch.ones(rows, cols, dtype=dtype, device=DEVICE))
+    report = meter(
+        torch.autograd.grad, layernorm(*tensors), tensors, torch.ones(rows, cols, dtype=dtype, device=DEVICE)
+    )
     model = layernorm_backward_traffic(rows, cols, dtype, cached=False)
     names = {"total": "dweight", "total (2)": "dbias"}  # what the summing kernel calls its output
     assert report.clean

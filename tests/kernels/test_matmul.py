@@ -28,8 +28,10 @@ def test_every_rung_on_ragged_sizes(shape, dtype, path):
 
 
 @pytest.mark.parametrize("dtype", [FP16, BF16])
-@pytest.mark.parametrize("shape, transposed", [((1, 1, 1), ""), ((130, 260, 72), ""), ((130, 264, 72), "b"),
-                                               ((129, 257, 65), "a"), ((3, 5, 7), "ab")])
+@pytest.mark.parametrize(
+    "shape, transposed",
+    [((1, 1, 1), ""), ((130, 260, 72), ""), ((130, 264, 72), "b"), ((129, 257, 65), "a"), ((3, 5, 7), "ab")],
+)
 def test_persistent_copies_only_what_descriptors_cannot_address(shape, transposed, dtype):
     check(*operands(*shape, dtype, transposed), "persistent")
 
@@ -61,8 +63,9 @@ def test_every_grouped_config(config, monkeypatch):
     check(*operands(200, 264, 70, BF16), "grouped")
 
 
-@pytest.mark.parametrize("path, tile", [("dot", (1, 1)), ("tiled", (64, 64)), ("grouped", (64, 64)),
-                                        ("persistent", (128, 256))])
+@pytest.mark.parametrize(
+    "path, tile", [("dot", (1, 1)), ("tiled", (64, 64)), ("grouped", (64, 64)), ("persistent", (128, 256))]
+)
 @pytest.mark.parametrize("M, N, K", [(33, 40, 64), (16, 64, 32)])
 def test_traffic_is_what_the_meter_counts(M, N, K, path, tile):
     report = meter(matmul, *operands(M, N, K, FP16), path=path)
@@ -75,7 +78,7 @@ def test_traffic_is_what_the_meter_counts(M, N, K, path, tile):
 @pytest.mark.parametrize("arch, instruction", [(75, None), (80, "mma.sync"), (90, "wgmma"), (100, "tcgen05")])
 def test_the_matrix_instruction_of_each_generation(arch, instruction):
     a = torch.empty(256, 256, dtype=FP16, device=DEVICE)
-    kernel, = compiled(matmul, a, a, path="tiled", arch=arch)
+    (kernel,) = compiled(matmul, a, a, path="tiled", arch=arch)
     assert kernel.matrix_instruction == instruction and (kernel.spills == 0 or arch == 75)
 
 
@@ -83,7 +86,7 @@ def test_grouping_visits_every_tile_once():
     tiles = set()
     with backend.captured() as launches:
         matmul(randn(600, 8), randn(8, 300), path="grouped")
-    grid, = launches[0].grid
+    (grid,) = launches[0].grid
     for program in range(grid):
         group, height = program // (8 * 5), min(10 - program // 40 * 8, 8)
         tiles.add((group * 8 + program % 40 % height, program % 40 // height))
@@ -95,10 +98,16 @@ def test_empty():
     assert (matmul(randn(2, 0), randn(0, 4)) == 0).all()
 
 
-@pytest.mark.parametrize("arguments, name", [
-    ((randn(2, 3).double(), randn(3, 2)), "a"), ((randn(2, 3), randn(3, 2, dtype=FP16)), "b"),
-    ((randn(2, 3), randn(4, 2)), "b"), ((randn(2), randn(2, 2)), "a"), ((randn(2, 3), randn(3)), "b"),
-])
+@pytest.mark.parametrize(
+    "arguments, name",
+    [
+        ((randn(2, 3).double(), randn(3, 2)), "a"),
+        ((randn(2, 3), randn(3, 2, dtype=FP16)), "b"),
+        ((randn(2, 3), randn(4, 2)), "b"),
+        ((randn(2), randn(2, 2)), "a"),
+        ((randn(2, 3), randn(3)), "b"),
+    ],
+)
 def test_bad_arguments_are_named(arguments, name):
     with pytest.raises(ValueError, match=f"^{name}: "):
         matmul(*arguments)

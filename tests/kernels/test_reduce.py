@@ -53,12 +53,12 @@ def test_batches(layout):
     check(BATCHED[layout](randn(3, 4, 300, dtype=BF16)))
 
 
-@pytest.mark.parametrize("shape", [(7, ), (1, 1), (2, 3, 5), (2, 1, 3, 1, 10)])
+@pytest.mark.parametrize("shape", [(7,), (1, 1), (2, 3, 5), (2, 1, 3, 1, 10)])
 def test_any_number_of_leading_dimensions(shape):
     check(randn(*shape, dtype=FP16))
 
 
-@pytest.mark.parametrize("shape", [(0, ), (0, 8), (3, 0), (2, 0, 8)])
+@pytest.mark.parametrize("shape", [(0,), (0, 8), (3, 0), (2, 0, 8)])
 def test_the_sum_of_nothing_is_zero(shape):
     x = torch.empty(shape, dtype=BF16, device=DEVICE).requires_grad_()
     y = row_sum(x)
@@ -82,25 +82,43 @@ def test_hard_values(cols):
 def test_the_gradient_is_the_upstream_one_of_the_row():
     x = randn(2, 3, 50, dtype=BF16).requires_grad_()
     upstream = randn(2, 3, seed=1)
-    (dx, ) = torch.autograd.grad(row_sum(x), x, upstream)
+    (dx,) = torch.autograd.grad(row_sum(x), x, upstream)
     assert dx.dtype == BF16 and torch.equal(dx, upstream.bfloat16()[..., None].expand(2, 3, 50))
 
 
-@pytest.mark.parametrize("arguments, kwargs, message", [
-    ((None, ), {}, "x: got NoneType, expected a torch.Tensor"),
-    ((torch.ones(2, dtype=torch.int64), ), {}, "x: got dtype int64"),
-    ((torch.ones((), device=DEVICE), ), {}, "x: got a scalar"),
-    ((torch.ones(1, 1, device=DEVICE).expand(1, MAX_COLS + 1), ), {}, "x: got a last dimension of 1,048,577"),
-    ((torch.ones(2, 8, device=DEVICE), ), {"path": "two_pass"}, "path: got 'two_pass', expected None or one of narrow, resid"),
-    ((torch.ones(1, 40_000, device=DEVICE), ), {"path": "resident"}, "path: got 'resident' for rows of 40,000"),
-])
+@pytest.mark.parametrize(
+    "arguments, kwargs, message",
+    [
+        ((None,), {}, "x: got NoneType, expected a torch.Tensor"),
+        ((torch.ones(2, dtype=torch.int64),), {}, "x: got dtype int64"),
+        ((torch.ones((), device=DEVICE),), {}, "x: got a scalar"),
+        ((torch.ones(1, 1, device=DEVICE).expand(1, MAX_COLS + 1),), {}, "x: got a last dimension of 1,048,577"),
+        (
+            (torch.ones(2, 8, device=DEVICE),),
+            {"path": "two_pass"},
+            "path: got 'two_pass', expected None or one of narrow, resid",
+        ),
+        ((torch.ones(1, 40_000, device=DEVICE),), {"path": "resident"}, "path: got 'resident' for rows of 40,000"),
+    ],
+)
 def test_bad_arguments_name_themselves(arguments, kwargs, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         row_sum(*arguments, **kwargs)
 
 
-@pytest.mark.parametrize("rows, cols, dtype", [(5, 1, BF16), (41, 100, BF16), (17, 256, FP32), (3, 1000, FP16),
-                                               (4, 4096, BF16), (3, 9001, FP32), (2, 20_000, BF16)], ids=str)
+@pytest.mark.parametrize(
+    "rows, cols, dtype",
+    [
+        (5, 1, BF16),
+        (41, 100, BF16),
+        (17, 256, FP32),
+        (3, 1000, FP16),
+        (4, 4096, BF16),
+        (3, 9001, FP32),
+        (2, 20_000, BF16),
+    ],
+    ids=str,
+)
 def test_traffic_is_what_the_meter_counts(rows, cols, dtype):
     report = meter(row_sum, randn(rows, cols, dtype=dtype))
     model = row_sum_traffic(rows, cols, dtype)
@@ -113,10 +131,10 @@ def test_traffic_is_what_the_meter_counts(rows, cols, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_no_spills_and_loads_of_16_bytes(arch, dtype):
     for cols in (256, 512, 1024, 4096, 8192, 16_384, 131_072):
-        (binary, ) = compiled(row_sum, torch.ones(64, cols, dtype=dtype, device=DEVICE), arch=arch)
+        (binary,) = compiled(row_sum, torch.ones(64, cols, dtype=dtype, device=DEVICE), arch=arch)
         assert binary.spills == 0 and set(binary.loads) == {128}, (binary, cols, binary.loads)
     for cols in (1, 1001, 8191, 16_383, 100_001):
-        (binary, ) = compiled(row_sum, torch.ones(64, cols, dtype=dtype, device=DEVICE), arch=arch)
+        (binary,) = compiled(row_sum, torch.ones(64, cols, dtype=dtype, device=DEVICE), arch=arch)
         assert binary.spills == 0, (binary, cols)
 
 

@@ -3,17 +3,38 @@
 import pytest
 import torch
 
-from kernels.tolerances import limit
 from instruments import backend
 from instruments.backend import triton
 from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels import rmsnorm as module
-from kernels.rmsnorm import (add_rmsnorm, add_rmsnorm_reference, add_rmsnorm_traffic, rmsnorm, rmsnorm_backward_traffic,
-                             rmsnorm_ops, rmsnorm_reference, rmsnorm_traffic)
+from kernels.rmsnorm import (
+    add_rmsnorm,
+    add_rmsnorm_reference,
+    add_rmsnorm_traffic,
+    rmsnorm,
+    rmsnorm_backward_traffic,
+    rmsnorm_ops,
+    rmsnorm_reference,
+    rmsnorm_traffic,
+)
 from kernels.rows import MAX_COLS, MAX_COLS_BACKWARD, RESIDENT_BLOCK_BACKWARD, forward_plan, multiprocessors
-from tests.kernels.tools import (BATCHED, BF16, DEVICE, DTYPES, FP16, FP32, LAYOUTS, SPILLS, SPILLS_BACKWARD, assert_close,
-                                 randn, widths, worst_row)
+from kernels.tolerances import limit
+from tests.kernels.tools import (
+    BATCHED,
+    BF16,
+    DEVICE,
+    DTYPES,
+    FP16,
+    FP32,
+    LAYOUTS,
+    SPILLS,
+    SPILLS_BACKWARD,
+    assert_close,
+    randn,
+    widths,
+    worst_row,
+)
 
 
 def plan(cols, dtype):
@@ -71,13 +92,17 @@ def test_a_path_whose_tile_cannot_hold_the_row_is_refused():
     x, weight = inputs(1, 40_000, BF16)
     with pytest.raises(ValueError, match="path: got 'resident' for rows of 40,000, expected rows of at most 32,768"):
         rmsnorm(x, weight, path="resident")
-    with pytest.raises(ValueError, match="path: got 'fast', expected None or one of narrow, resident, streaming, two_pass"):
+    with pytest.raises(
+        ValueError, match="path: got 'fast', expected None or one of narrow, resident, streaming, two_pass"
+    ):
         rmsnorm(x, weight, path="fast")
 
 
 def test_the_widest_row():
     check(*inputs(1, MAX_COLS, BF16))
-    check_add(randn(1, MAX_COLS, dtype=BF16), randn(1, MAX_COLS, dtype=BF16, seed=2), randn(MAX_COLS, dtype=BF16, seed=1))
+    check_add(
+        randn(1, MAX_COLS, dtype=BF16), randn(1, MAX_COLS, dtype=BF16, seed=2), randn(MAX_COLS, dtype=BF16, seed=1)
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -100,14 +125,14 @@ def test_batches(layout):
     check_add(x, randn(*x.shape, dtype=BF16, seed=2), randn(x.shape[-1], dtype=BF16, seed=1))
 
 
-@pytest.mark.parametrize("shape", [(7, ), (1, 1), (2, 3, 5), (2, 1, 3, 1, 10)])
+@pytest.mark.parametrize("shape", [(7,), (1, 1), (2, 3, 5), (2, 1, 3, 1, 10)])
 def test_any_number_of_leading_dimensions(shape):
     x, weight = randn(*shape, dtype=FP16), randn(shape[-1], dtype=FP16, seed=1)
     check(x, weight)
     check_add(x, randn(*shape, dtype=FP16, seed=2), weight)
 
 
-@pytest.mark.parametrize("shape", [(0, ), (0, 8), (3, 0), (2, 0, 8), (0, 2, 0)])
+@pytest.mark.parametrize("shape", [(0,), (0, 8), (3, 0), (2, 0, 8), (0, 2, 0)])
 def test_empty_in_empty_out(shape):
     x = torch.empty(shape, dtype=BF16, device=DEVICE)
     weight = randn(shape[-1], dtype=BF16)
@@ -160,7 +185,10 @@ def test_a_nan_or_an_infinity_stays_in_its_row():
 @pytest.mark.parametrize("cols", [100, 1000, 20_000])
 def test_add_normalises_the_sum_as_it_is_stored(cols):
     # 256 + 0.9 is stored as 256 in bf16 (steps of 2): normalised before rounding, every element would be 0.4% larger
-    x, residual = torch.full((2, cols), 256.0, dtype=BF16, device=DEVICE), torch.full((2, cols), 0.9, dtype=BF16, device=DEVICE)
+    x, residual = (
+        torch.full((2, cols), 256.0, dtype=BF16, device=DEVICE),
+        torch.full((2, cols), 0.9, dtype=BF16, device=DEVICE),
+    )
     x[:, 0], residual[:, 0] = 1, 0
     y, new_residual = add_rmsnorm(x, residual, torch.ones(cols, dtype=FP32, device=DEVICE))
     alone = rmsnorm(new_residual, torch.ones(cols, dtype=FP32, device=DEVICE))
@@ -181,19 +209,22 @@ def test_the_limit_tells_a_16_bit_accumulator_apart():
 
 
 def gradients(function, tensors, upstream):
-    tensors = [t.detach().clone().requires_grad_() if t.is_contiguous() else t.detach().requires_grad_() for t in tensors]
+    tensors = [
+        t.detach().clone().requires_grad_() if t.is_contiguous() else t.detach().requires_grad_() for t in tensors
+    ]
     outputs = function(*tensors)
-    outputs = outputs if isinstance(outputs, tuple) else (outputs, )
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     return torch.autograd.grad(outputs, tensors, upstream)
 
 
 def check_backward(x, weight, eps=1e-6):
     dy = randn(*x.shape, dtype=x.dtype, seed=3)
-    dx, dweight = gradients(lambda *t: rmsnorm(*t, eps), (x, weight), (dy, ))
-    expected = gradients(lambda *t: rmsnorm_reference(*t, eps), (x.double(), weight.double()), (dy.double(), ))
+    dx, dweight = gradients(lambda *t: rmsnorm(*t, eps), (x, weight), (dy,))
+    expected = gradients(lambda *t: rmsnorm_reference(*t, eps), (x.double(), weight.double()), (dy.double(),))
     assert dx.dtype == x.dtype and dweight.dtype == weight.dtype
     scale = rmsnorm_reference(torch.ones_like(x).double(), torch.ones_like(weight).double()) * torch.rsqrt(
-        x.double().square().mean(-1, keepdim=True) + eps)
+        x.double().square().mean(-1, keepdim=True) + eps
+    )
     assert_close(dx, expected[0], floor=scale * dy.double() * weight.double())
     assert_close(dweight, expected[1])
     return dx, dweight
@@ -248,7 +279,11 @@ def test_add_backward(dtype, cols, used):
 
     leaves = [t.clone().requires_grad_() for t in (x, residual, weight)]
     y, new_residual = add_rmsnorm(*leaves)
-    mine = {"both": (y * dy).sum() + (new_residual * dsum).sum(), "y": (y * dy).sum(), "new_residual": (new_residual * dsum).sum()}
+    mine = {
+        "both": (y * dy).sum() + (new_residual * dsum).sum(),
+        "y": (y * dy).sum(),
+        "new_residual": (new_residual * dsum).sum(),
+    }
     mine[used].backward()
     dx, dresidual, dweight = (t.grad for t in leaves)
     assert torch.equal(dx, dresidual) and dx.data_ptr() != dresidual.data_ptr()
@@ -275,7 +310,7 @@ def test_a_second_derivative_is_refused_rather_than_wrong():
     x, weight = inputs(2, 16, FP32)
     for function in (rmsnorm, lambda x, w: add_rmsnorm(x, x, w)[0]):
         leaf = x.clone().requires_grad_()
-        (dx, ) = torch.autograd.grad(function(leaf, weight).square().sum(), leaf, create_graph=True)
+        (dx,) = torch.autograd.grad(function(leaf, weight).square().sum(), leaf, create_graph=True)
         with pytest.raises(RuntimeError):
             dx.sum().backward()
 
@@ -284,7 +319,7 @@ def test_a_second_derivative_is_refused_rather_than_wrong():
 def test_the_same_bits_every_time(cols):
     x, weight = inputs(67, cols, BF16)
     dy = randn(67, cols, dtype=BF16, seed=3)
-    first, second = (gradients(rmsnorm, (x, weight), (dy, )) for _ in range(2))
+    first, second = (gradients(rmsnorm, (x, weight), (dy,)) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second))
     assert torch.equal(rmsnorm(x, weight), rmsnorm(x, weight))
 
@@ -295,25 +330,35 @@ def test_the_same_bits_every_time(cols):
 X, W = torch.ones(2, 8, device=DEVICE), torch.ones(8, device=DEVICE)
 
 
-@pytest.mark.parametrize("arguments, message", [
-    (([1.0], W), "x: got list, expected a torch.Tensor"),
-    ((X.double(), W.double()), "x: got dtype float64, expected one of float32, bfloat16, float16"),
-    ((X.int(), W), "x: got dtype int32"),
-    ((X[0, 0], W), "x: got a scalar, expected at least one dimension"),
-    ((X, W[:7]), r"weight: got shape \(7,\), expected \(8,\), the last dimension of x"),
-    ((X, W[None]), r"weight: got shape \(1, 8\), expected \(8,\)"),
-    ((X, W.half()), "weight: got dtype float16, expected one of float32"),
-    ((X.half(), W.bfloat16()), "weight: got dtype bfloat16, expected one of float16, float32"),
-    ((X, W.to("meta")), "weight: got device meta, expected c"),
-    ((X, None), "weight: got NoneType"),
-    ((X, W, -1e-6), "eps: got -1e-06, expected a number of at least 0"),
-    ((X, W, float("nan")), "eps: got nan"),
-    ((X, W, "1e-6"), "eps: got '1e-6'"),
-    ((torch.ones(1, MAX_COLS + 1, device=DEVICE), torch.ones(MAX_COLS + 1, device=DEVICE)),
-     "x: got a last dimension of 1,048,577, expected 1 to 1,048,576"),
-    ((torch.ones(1, MAX_COLS_BACKWARD + 1, device=DEVICE), torch.ones(MAX_COLS_BACKWARD + 1, device=DEVICE, requires_grad=True)),
-     "x: got a last dimension of 131,073, expected 1 to 131,072"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (([1.0], W), "x: got list, expected a torch.Tensor"),
+        ((X.double(), W.double()), "x: got dtype float64, expected one of float32, bfloat16, float16"),
+        ((X.int(), W), "x: got dtype int32"),
+        ((X[0, 0], W), "x: got a scalar, expected at least one dimension"),
+        ((X, W[:7]), r"weight: got shape \(7,\), expected \(8,\), the last dimension of x"),
+        ((X, W[None]), r"weight: got shape \(1, 8\), expected \(8,\)"),
+        ((X, W.half()), "weight: got dtype float16, expected one of float32"),
+        ((X.half(), W.bfloat16()), "weight: got dtype bfloat16, expected one of float16, float32"),
+        ((X, W.to("meta")), "weight: got device meta, expected c"),
+        ((X, None), "weight: got NoneType"),
+        ((X, W, -1e-6), "eps: got -1e-06, expected a number of at least 0"),
+        ((X, W, float("nan")), "eps: got nan"),
+        ((X, W, "1e-6"), "eps: got '1e-6'"),
+        (
+            (torch.ones(1, MAX_COLS + 1, device=DEVICE), torch.ones(MAX_COLS + 1, device=DEVICE)),
+            "x: got a last dimension of 1,048,577, expected 1 to 1,048,576",
+        ),
+        (
+            (
+                torch.ones(1, MAX_COLS_BACKWARD + 1, device=DEVICE),
+                torch.ones(MAX_COLS_BACKWARD + 1, device=DEVICE, requires_grad=True),
+            ),
+            "x: got a last dimension of 131,073, expected 1 to 131,072",
+        ),
+    ],
+)
 def test_bad_arguments_name_themselves(arguments, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         rmsnorm(*arguments)
@@ -321,12 +366,15 @@ def test_bad_arguments_name_themselves(arguments, message):
         add_rmsnorm(arguments[0], *arguments)
 
 
-@pytest.mark.parametrize("residual, message", [
-    (X[:1], r"residual: got shape \(1, 8\), expected \(2, 8\), the shape of x"),
-    (X.half(), "residual: got dtype float16, expected one of float32"),
-    (X.to("meta"), "residual: got device meta"),
-    (None, "residual: got NoneType"),
-])
+@pytest.mark.parametrize(
+    "residual, message",
+    [
+        (X[:1], r"residual: got shape \(1, 8\), expected \(2, 8\), the shape of x"),
+        (X.half(), "residual: got dtype float16, expected one of float32"),
+        (X.to("meta"), "residual: got device meta"),
+        (None, "residual: got NoneType"),
+    ],
+)
 def test_bad_residuals_name_themselves(residual, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         add_rmsnorm(X, residual, W)
@@ -335,7 +383,15 @@ def test_bad_residuals_name_themselves(residual, message):
 # ---------------------------------------------------------------- bytes and machine code
 
 
-SHAPES = [(5, 1, BF16), (41, 100, BF16), (17, 256, FP32), (3, 1000, FP16), (4, 4096, BF16), (3, 8193, FP32), (2, 20_000, BF16)]
+SHAPES = [
+    (5, 1, BF16),
+    (41, 100, BF16),
+    (17, 256, FP32),
+    (3, 1000, FP16),
+    (4, 4096, BF16),
+    (3, 8193, FP32),
+    (2, 20_000, BF16),
+]
 
 
 @pytest.mark.parametrize("rows, cols, dtype", SHAPES, ids=str)
@@ -371,7 +427,7 @@ def test_traffic_of_a_path_that_is_chosen(path):
 def test_backward_traffic_is_what_the_meter_counts(rows, cols, dtype, add):
     x, weight = (t.requires_grad_() for t in inputs(rows, cols, dtype))
     ones = torch.ones_like(x)
-    outputs = add_rmsnorm(x, torch.zeros_like(x), weight) if add else (rmsnorm(x, weight), )
+    outputs = add_rmsnorm(x, torch.zeros_like(x), weight) if add else (rmsnorm(x, weight),)
     report = meter(torch.autograd.grad, outputs, (x, weight), [ones + i for i in range(len(outputs))])
     model = rmsnorm_backward_traffic(rows, cols, dtype, cached=False, dsum=add)
     assert report.clean
@@ -429,10 +485,10 @@ def test_no_spills_in_the_backward(arch, dtype):
 def test_rows_of_a_multiple_of_16_are_loaded_16_bytes_at_a_time():
     for cols, width in ((1024, 128), (1008, 128), (1000, 16)):
         x, weight = inputs(2, cols, BF16)
-        (binary, ) = compiled(rmsnorm, x, weight, arch=90)
+        (binary,) = compiled(rmsnorm, x, weight, arch=90)
         assert set(binary.loads) == set(binary.stores) == {width}
     x, weight = inputs(2, 20_480, BF16)
-    (binary, ) = compiled(rmsnorm, x, weight, arch=90)
+    (binary,) = compiled(rmsnorm, x, weight, arch=90)
     assert set(binary.loads) == set(binary.stores) == {128}
 
 

@@ -5,8 +5,17 @@ import torch
 
 from instruments.meter import meter
 from kernels import rows as module
-from kernels.rows import (MAX_COLS_BACKWARD, NARROW_TILE, PATHS, as_rows, backward_plan, forward_counts,
-                          forward_plan, sum_partials, wide_plan)
+from kernels.rows import (
+    MAX_COLS_BACKWARD,
+    NARROW_TILE,
+    PATHS,
+    as_rows,
+    backward_plan,
+    forward_counts,
+    forward_plan,
+    sum_partials,
+    wide_plan,
+)
 from tests.kernels.tools import BF16, DEVICE, DTYPES, FP32, assert_close, randn
 
 
@@ -84,7 +93,7 @@ def test_forward_counts():
 def test_sum_partials(count, cols):
     partial = randn(count, cols)
     for dtype in (FP32, BF16):
-        total = torch.full((cols, ), float("nan"), dtype=dtype, device=DEVICE)
+        total = torch.full((cols,), float("nan"), dtype=dtype, device=DEVICE)
         assert meter(sum_partials, partial, total).clean
         assert_close(total, partial.double().sum(0), floor=partial.double().norm(dim=0))
 

@@ -2,11 +2,11 @@
 
 import torch
 
-from kernels.tolerances import limit
 from instruments import backend
 from instruments.backend import triton
 from instruments.gpus import dtype_name
 from kernels.rows import RESIDENT_BLOCK_BACKWARD
+from kernels.tolerances import limit
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 DTYPES = (BF16, FP16, FP32)
@@ -46,13 +46,14 @@ SPILLS = 0 if triton.__version__.startswith("3.7.") else 16
 
 #: The same for a backward, by width. The widest tile with a ragged row is let off: its 16-bit loads take more registers
 #: than the 128 of 16 warps, 32 warps spill more, and reading the row twice instead would cost more.
-SPILLS_BACKWARD = dict.fromkeys((64, 1000, 1024, 4095, 4096, RESIDENT_BLOCK_BACKWARD, RESIDENT_BLOCK_BACKWARD + 1, 16_384),
-                                SPILLS) | {RESIDENT_BLOCK_BACKWARD - 1: 200}
+SPILLS_BACKWARD = dict.fromkeys(
+    (64, 1000, 1024, 4095, 4096, RESIDENT_BLOCK_BACKWARD, RESIDENT_BLOCK_BACKWARD + 1, 16_384), SPILLS
+) | {RESIDENT_BLOCK_BACKWARD - 1: 200}
 
 #: Ways for [rows, cols] to lie in memory, by name: each takes a contiguous tensor and gives one of the same values' kind.
 LAYOUTS = {
     "transposed": lambda x: x.T.contiguous().T,
-    "columns of a wider tensor": lambda x: torch.cat([x, x, x], dim=1)[:, x.shape[1]:2 * x.shape[1]],
+    "columns of a wider tensor": lambda x: torch.cat([x, x, x], dim=1)[:, x.shape[1] : 2 * x.shape[1]],
     "every second column": lambda x: x.repeat_interleave(2, dim=1)[:, ::2],
     "every second row": lambda x: x.repeat_interleave(2, dim=0)[::2],
     "one row, expanded": lambda x: x[:1].expand(len(x), -1),

@@ -6,12 +6,17 @@ from widgets import coalescing
 
 def test_stride_and_offset_cost_sectors():
     panel = coalescing(stride=1)
-    assert "32 lanes want 64 different bytes and touch 2 sectors, 64 B, so 100% of what moves is useful" in panel.sentence
+    assert (
+        "32 lanes want 64 different bytes and touch 2 sectors, 64 B, so 100% of what moves is useful" in panel.sentence
+    )
     before = panel.png
     panel.set(offset=1)
     assert "touch 3 sectors, 96 B, so 67%" in panel.sentence and panel.png != before
     assert "touch 32 sectors, 1,024 B, so 6%" in panel.set(stride=16, offset=0).sentence
-    assert "Neighbours from a sector's start take 2. If nothing else used the rest, the H200's 4.8 TB/s would deliver 300 GB/s." in panel.sentence
+    assert (
+        "Neighbours from a sector's start take 2. If nothing else used the rest, the H200's 4.8 TB/s would deliver 300 GB/s."
+        in panel.sentence
+    )
 
 
 def test_fp32_and_a_broadcast():

@@ -11,13 +11,17 @@ WIDGETS = Path(__file__).resolve().parents[2] / "widgets"
 COMMON = {"layout", "style", "description", "disabled", "value"}
 SLIDER = COMMON | {"min", "max", "step", "readout", "readout_format", "continuous_update", "orientation"}
 IN_7_7_1 = {  # name: its traits, of which `tooltip` on all but buttons came with 8
-    "HTML": COMMON - {"disabled"} | {"placeholder"}, "Widget": set(),
+    "HTML": COMMON - {"disabled"} | {"placeholder"},
+    "Widget": set(),
     "Text": COMMON | {"placeholder", "continuous_update"},
     "Button": {"layout", "style", "description", "disabled", "tooltip", "icon", "button_style"},
-    "Box": {"children", "layout"}, "HBox": {"children", "layout"}, "VBox": {"children", "layout"},
+    "Box": {"children", "layout"},
+    "HBox": {"children", "layout"},
+    "VBox": {"children", "layout"},
     "Checkbox": COMMON | {"indent"},
     "Dropdown": COMMON | {"options", "index"},
-    "IntSlider": SLIDER, "FloatSlider": SLIDER,
+    "IntSlider": SLIDER,
+    "FloatSlider": SLIDER,
     "BoundedFloatText": COMMON | {"min", "max", "step", "continuous_update"},
 }
 

@@ -16,7 +16,10 @@ def test_pointwise_chains_agree_with_the_kernels_own_model():
         ours = chain_traffic(("scale", "GELU", "clamp"), path, 64, 128, BF16)
         theirs = pointwise_chain_traffic(64 * 128, BF16, 3, fused)
         assert (ours.bytes_read, ours.bytes_written, ours.launches) == (
-            theirs.bytes_read, theirs.bytes_written, theirs.launches)
+            theirs.bytes_read,
+            theirs.bytes_written,
+            theirs.launches,
+        )
 
 
 def test_a_joint_saves_a_write_and_a_read():
@@ -26,13 +29,16 @@ def test_a_joint_saves_a_write_and_a_read():
     assert chain_traffic(("RMSNorm", "+ residual"), "fused", 64, 128, BF16).bytes == apart - 2 * full
 
 
-@pytest.mark.parametrize("ops, path, kernels", [
-    (("scale", "GELU"), "op by op", [["scale"], ["GELU"]]),
-    (("scale", "GELU"), "compiler", [["scale", "GELU"]]),
-    (("RMSNorm", "matmul", "GELU", "clamp"), "compiler", [["RMSNorm"], ["matmul"], ["GELU", "clamp"]]),
-    (("RMSNorm", "matmul", "GELU", "clamp"), "fused", [["RMSNorm"], ["matmul", "GELU", "clamp"]]),
-    ((), "fused", []),
-])
+@pytest.mark.parametrize(
+    "ops, path, kernels",
+    [
+        (("scale", "GELU"), "op by op", [["scale"], ["GELU"]]),
+        (("scale", "GELU"), "compiler", [["scale", "GELU"]]),
+        (("RMSNorm", "matmul", "GELU", "clamp"), "compiler", [["RMSNorm"], ["matmul"], ["GELU", "clamp"]]),
+        (("RMSNorm", "matmul", "GELU", "clamp"), "fused", [["RMSNorm"], ["matmul", "GELU", "clamp"]]),
+        ((), "fused", []),
+    ],
+)
 def test_what_shares_a_kernel(ops, path, kernels):
     assert kernels_of(ops, path) == kernels
 
@@ -43,7 +49,7 @@ def test_launches_stop_mattering_where_the_gpu_catches_up():
     assert rows == -(-5e-6 * gpu.bandwidth // (4096 * 4))
     assert gpu_seconds(ops, "op by op", rows, 4096, "bf16", gpu) >= 1e-5
     assert gpu_seconds(ops, "op by op", rows - 1, 4096, "bf16", gpu) < 1e-5
-    assert break_even_rows(("scale", ), "op by op", 16, "bf16", GPUS["B200"], 30e-6) is None
+    assert break_even_rows(("scale",), "op by op", 16, "bf16", GPUS["B200"], 30e-6) is None
 
 
 def test_the_sentence_says_what_the_models_say():
@@ -55,11 +61,18 @@ def test_the_sentence_says_what_the_models_say():
     assert "stop mattering from 1,465 rows on." in said
 
 
-@pytest.mark.parametrize("values, phrase", [
-    (dict(rows=1), "here they decide"), (dict(gpu="T4"), "on a T4"), (dict(dtype="fp32"), "4,096 fp32"),
-    (dict(per_launch=20), "stop mattering from"), (dict(cols=1024), "8,192 x 1,024"),
-    (dict(ops=()), "tick an op"), (dict(ops=("matmul", "GELU")), "fused"),
-])
+@pytest.mark.parametrize(
+    "values, phrase",
+    [
+        (dict(rows=1), "here they decide"),
+        (dict(gpu="T4"), "on a T4"),
+        (dict(dtype="fp32"), "4,096 fp32"),
+        (dict(per_launch=20), "stop mattering from"),
+        (dict(cols=1024), "8,192 x 1,024"),
+        (dict(ops=()), "tick an op"),
+        (dict(ops=("matmul", "GELU")), "fused"),
+    ],
+)
 def test_each_control_speaks(values, phrase):
     panel = fusion_chain()
     before = panel.png
@@ -78,6 +91,6 @@ def test_corners_draw():
 
 def test_bad_arguments_name_themselves():
     with pytest.raises(ValueError, match="ops: got .*sort.*, expected one of scale, RMSNorm"):
-        fusion_chain(ops=("sort", ))
+        fusion_chain(ops=("sort",))
     with pytest.raises(ValueError, match="gpu: got 'V100'"):
         fusion_chain(gpu="V100")

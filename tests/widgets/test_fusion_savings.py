@@ -20,17 +20,20 @@ def test_the_sentence_says_what_the_models_say():
     assert "All 33.6 MB fit in the H200's 50 MiB L2" in said
 
 
-@pytest.mark.parametrize("values, phrase", [
-    (dict(rows=65536), "do not fit in the H200's 50 MiB L2"),
-    (dict(gpu="T4"), "on a T4: "),
-    (dict(dtype="fp32"), "8,192 fp32"),
-    (dict(rows=1), "worth 25 µs, more than the bytes"),
-    (dict(rows=65536), "worth 25 µs, less than the bytes"),
-    (dict(per_launch=10), "The 5 launches saved are worth 50 µs"),
-    (dict(ops=("x * x", "mean")), "The launch saved is worth 5 µs"),
-    (dict(ops=("mean",)), "resident moves"),
-    (dict(ops=()), "tick an op to compare; resident moves"),
-])
+@pytest.mark.parametrize(
+    "values, phrase",
+    [
+        (dict(rows=65536), "do not fit in the H200's 50 MiB L2"),
+        (dict(gpu="T4"), "on a T4: "),
+        (dict(dtype="fp32"), "8,192 fp32"),
+        (dict(rows=1), "worth 25 µs, more than the bytes"),
+        (dict(rows=65536), "worth 25 µs, less than the bytes"),
+        (dict(per_launch=10), "The 5 launches saved are worth 50 µs"),
+        (dict(ops=("x * x", "mean")), "The launch saved is worth 5 µs"),
+        (dict(ops=("mean",)), "resident moves"),
+        (dict(ops=()), "tick an op to compare; resident moves"),
+    ],
+)
 def test_each_control_speaks(values, phrase):
     panel = fusion_savings()
     before = panel.png

@@ -8,7 +8,10 @@ def test_groups_read_less():
     assert "the first wave needs 1 strip of a and 16 of b; DRAM delivers a and b 8.5 times" in panel.sentence
     before = panel.png
     panel.set(group=4)
-    assert "needs 4 strips of a and 4 of b; DRAM delivers a and b 2.5 times, against 8.5 times row by row: 71% less" in panel.sentence
+    assert (
+        "needs 4 strips of a and 4 of b; DRAM delivers a and b 2.5 times, against 8.5 times row by row: 71% less"
+        in panel.sentence
+    )
     assert panel.png != before
     assert "no change" in panel.set(group=16).sentence
 
@@ -31,5 +34,7 @@ def test_all_of_it_draws():
 
 
 def test_bad_arguments_name_themselves():
-    with pytest.raises(ValueError, match="group_height: .* has no such control, expected one of group, in_flight, strips"):
+    with pytest.raises(
+        ValueError, match="group_height: .* has no such control, expected one of group, in_flight, strips"
+    ):
         l2_order().set(group_height=3)

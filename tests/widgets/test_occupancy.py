@@ -8,7 +8,10 @@ from widgets.occupancy import WARPS
 def test_the_limiter_is_named():
     panel = occupancy(registers=128)
     assert "4 programs at once, 16 of 64 warps (25%), limited by registers." in panel.sentence
-    assert "registers 4, shared memory 228, warps 16, programs 32. With 120 registers it would be 16 warps" not in panel.sentence
+    assert (
+        "registers 4, shared memory 228, warps 16, programs 32. With 120 registers it would be 16 warps"
+        not in panel.sentence
+    )
     before = panel.png
     panel.set(registers=32, shared=113)
     assert "2 programs at once, 8 of 64 warps (12%), limited by shared memory" in panel.sentence and panel.png != before

@@ -81,7 +81,7 @@ def test_an_error_stands_in_the_panel_until_the_next_success(panel):
     assert '<p role="alert" style="color:#b00020">RuntimeError: 13 &lt;brings&gt; bad luck</p>' in _page(panel)
     assert panel.png == before
     panel.controls["cols"].value = 4
-    assert panel.error == "" and "role=\"alert\"" not in _page(panel)
+    assert panel.error == "" and 'role="alert"' not in _page(panel)
     with pytest.raises(RuntimeError):
         panel.set(cols=13)
 
@@ -116,7 +116,7 @@ def test_it_shows_a_widget_and_a_still_picture(panel, monkeypatch):
     shown = []
     monkeypatch.setattr(panels, "display", lambda *args, **kwargs: shown.append((args, kwargs)))
     panel._ipython_display_()
-    ((bundle,), options), = shown
+    (((bundle,), options),) = shown
     assert options["raw"] is True and options["metadata"]["image/png"] == {"width": 400, "height": 200}
     assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == panel.box.model_id
     assert base64.b64decode(bundle["image/png"]) == panel.png
@@ -132,8 +132,10 @@ def test_colab_gets_the_plain_widget(panel, monkeypatch):
 
 
 def test_pyplot_is_never_touched():
-    code = ("import sys, widgets; widgets.fusion_savings().set(rows=4); widgets.roofline().set(n=64); "
-            "sys.exit('matplotlib.pyplot' in sys.modules)")
+    code = (
+        "import sys, widgets; widgets.fusion_savings().set(rows=4); widgets.roofline().set(n=64); "
+        "sys.exit('matplotlib.pyplot' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
 
 

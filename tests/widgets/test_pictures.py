@@ -3,8 +3,10 @@ from widgets.pictures import bytes_and_launches, errors_by_width, four_numbers, 
 
 def test_four_numbers_are_said_and_gaps_left_out():
     said = four_numbers({"naive": (7, None, None, 13.64), "resident": (2, 3, 1.98, 2.07)}, "Four", "In |x|").sentence
-    assert said == ("In |x|: naive predicted 7.00, timed 13.64; "
-                    "resident predicted 2.00, requested 3.00, moved (counters) 1.98, timed 2.07.")
+    assert said == (
+        "In |x|: naive predicted 7.00, timed 13.64; "
+        "resident predicted 2.00, requested 3.00, moved (counters) 1.98, timed 2.07."
+    )
 
 
 def test_errors_by_width():
@@ -14,11 +16,18 @@ def test_errors_by_width():
 
 def test_bytes_and_launches_names_the_kernel_furthest_above_the_line():
     def case(shape, nbytes, us):
-        return {"kernel": "rmsnorm", "shape": shape, "bytes": nbytes,
-                "impl": {"bytes-first": {"graph_us": us, "called_us": us + 10}}}
+        return {
+            "kernel": "rmsnorm",
+            "shape": shape,
+            "bytes": nbytes,
+            "impl": {"bytes-first": {"graph_us": us, "called_us": us + 10}},
+        }
 
-    panel = bytes_and_launches([case([1, 64], 20_000, 2), case([512, 2**20], 2 * 10**9, 800), case([8, 8], 10**8, 27)],
-                               copy_rate=4e12, launch_seconds=8e-6)
+    panel = bytes_and_launches(
+        [case([1, 64], 20_000, 2), case([512, 2**20], 2 * 10**9, 800), case([8, 8], 10**8, 27)],
+        copy_rate=4e12,
+        launch_seconds=8e-6,
+    )
     assert "furthest above it, 1.6 times, is rmsnorm of 512 x 1,048,576" in panel.sentence
     assert "The smallest, 20 KB, takes 12 µs as called and 2 µs on the GPU." in panel.sentence
 

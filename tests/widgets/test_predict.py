@@ -11,12 +11,22 @@ def fresh():
     RECORD.clear()
 
 
-@pytest.mark.parametrize("guess, answer, said", [
-    (33.6, 33.6, "right"), (32, 33.6, "right"), (30, 33.6, "close, 11% too low"),
-    (60, 33.6, "in the right range, 1.8 times too high"), (10, 33.6, "off, 3.4 times too low"),
-    (33600, 33.6, "far off, 1,000 times too high: 3 powers of ten"),
-    (0, 5, "off by 5"), (5, 0, "off by 5"), (0, 0, "right"), (-5, 5, "off by 10"), (-4, -5, "close, 20% too low"),
-])
+@pytest.mark.parametrize(
+    "guess, answer, said",
+    [
+        (33.6, 33.6, "right"),
+        (32, 33.6, "right"),
+        (30, 33.6, "close, 11% too low"),
+        (60, 33.6, "in the right range, 1.8 times too high"),
+        (10, 33.6, "off, 3.4 times too low"),
+        (33600, 33.6, "far off, 1,000 times too high: 3 powers of ten"),
+        (0, 5, "off by 5"),
+        (5, 0, "off by 5"),
+        (0, 0, "right"),
+        (-5, 5, "off by 10"),
+        (-4, -5, "close, 20% too low"),
+    ],
+)
 def test_closeness(guess, answer, said):
     assert closeness(guess, answer) == said
 
@@ -78,8 +88,9 @@ def test_stored_runs_fold_the_answer(monkeypatch):
     monkeypatch.setattr(panel, "display", lambda bundle, **kwargs: shown.append(bundle))
     predict("bytes", "How many < 100?", 33.6, unit="MB")._ipython_display_()
     predict("late", "How many?", lambda: not_yet)._ipython_display_()  # noqa: F821
-    assert shown[0]["text/html"] == ("<p><b>Predict.</b> How many &lt; 100?</p>"
-                                     "<details><summary>Answer</summary>33.6 MB</details>")
+    assert shown[0]["text/html"] == (
+        "<p><b>Predict.</b> How many &lt; 100?</p><details><summary>Answer</summary>33.6 MB</details>"
+    )
     assert "33.6" not in shown[0]["text/plain"]
     assert "a later cell computes it" in shown[1]["text/html"]
 
@@ -89,8 +100,10 @@ def test_predictions_show_guesses_beside_answers_and_hide_the_rest():
     predict("a", "How many MB?", 33.6, unit="MB").lock(30)
     predict("b", "How many µs?", 7.0, unit="µs")
     table = predictions()
-    assert table.rows == [("How many MB?", "30 MB", "33.6 MB", "close, 11% too low"),
-                          ("How many µs?", "", "", "not guessed")]
+    assert table.rows == [
+        ("How many MB?", "30 MB", "33.6 MB", "close, 11% too low"),
+        ("How many µs?", "", "", "not guessed"),
+    ]
     assert "<td" in table._repr_html_() and "7 µs" not in table._repr_html_() + repr(table)
 
 

@@ -30,8 +30,16 @@ def _text(page: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", "", body))
 
 
-@pytest.mark.parametrize("shown", [rmsnorm.rmsnorm_resident_kernel, rmsnorm.rmsnorm, Panel, StandIn(plain),
-                                   StandIn(StandIn(rmsnorm.rmsnorm_resident_kernel))])
+@pytest.mark.parametrize(
+    "shown",
+    [
+        rmsnorm.rmsnorm_resident_kernel,
+        rmsnorm.rmsnorm,
+        Panel,
+        StandIn(plain),
+        StandIn(StandIn(rmsnorm.rmsnorm_resident_kernel)),
+    ],
+)
 def test_page_and_text_hold_the_very_source(shown):
     function = shown
     while not (inspect.isfunction(function) or inspect.isclass(function)):

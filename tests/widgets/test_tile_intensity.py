@@ -9,7 +9,10 @@ from widgets.tile_intensity import tile_shared
 def test_reads_the_picture():
     panel = tile_intensity()
     assert panel.sentence.startswith("128 x 128 by 64, bf16: 64 FLOP per byte read, below the H200's ridge of 206.")
-    assert "3 buffers take 98,304 B of shared memory, the sums 64 registers of each of 256 threads: at most 2 " in panel.sentence
+    assert (
+        "3 buffers take 98,304 B of shared memory, the sums 64 registers of each of 256 threads: at most 2 "
+        in panel.sentence
+    )
     before = panel.png
     panel.set(block_n=256)
     assert "85.3 FLOP per byte" in panel.sentence and panel.png != before
@@ -25,7 +28,10 @@ def test_no_square_tile_of_power_of_two_that_fits_reaches_the_ridge():
 
 
 def test_what_does_not_fit_is_said():
-    assert "more than the 232,448 B that one program may have" in tile_intensity(block_m=256, block_n=256, stages=4).sentence
+    assert (
+        "more than the 232,448 B that one program may have"
+        in tile_intensity(block_m=256, block_n=256, stages=4).sentence
+    )
     assert "more than the 101,376 B" in tile_intensity(stages=5, gpu="L4").sentence
     assert "tensor memory" in tile_intensity(gpu="B200").sentence
 
@@ -38,9 +44,28 @@ def test_shared_memory_is_the_compilers(arch):
 
     a, b, c = (torch.empty(512, 512, dtype=torch.bfloat16) for _ in range(3))
     for m, n, k, stages in ((64, 128, 32, 3), (128, 128, 64, 4)):
-        kernel = compiled(lambda: matmul_grouped_kernel.fn[(1, )](
-            a, b, c, 512, 512, 512, 512, 1, 512, 1, PRECISION="ieee", GROUP_M=8, BLOCK_M=m, BLOCK_N=n, BLOCK_K=k,
-            num_warps=8, num_stages=stages), arch=arch)[0]
+        kernel = compiled(
+            lambda: matmul_grouped_kernel.fn[(1,)](
+                a,
+                b,
+                c,
+                512,
+                512,
+                512,
+                512,
+                1,
+                512,
+                1,
+                PRECISION="ieee",
+                GROUP_M=8,
+                BLOCK_M=m,
+                BLOCK_N=n,
+                BLOCK_K=k,
+                num_warps=8,
+                num_stages=stages,
+            ),
+            arch=arch,
+        )[0]
         assert kernel.shared == tile_shared(m, n, k, stages, 2, arch)
 
 

@@ -3,11 +3,20 @@ import pytest
 from widgets.words import number, rate, size, time
 
 
-@pytest.mark.parametrize("value, unit, digits, text", [
-    (0, "", 4, "0"), (33.6, "MB", 4, "33.6 MB"), (1234.567, "", 4, "1,235"), (999.96, "", 4, "1,000"),
-    (9.999, "", 2, "10"), (206.125, "", 3, "206"), (-0.5, "", 4, "-0.5"),
-    (1e-5, "s", 4, "1e-05 s"), (1e16, "", 4, "1e+16"),
-])
+@pytest.mark.parametrize(
+    "value, unit, digits, text",
+    [
+        (0, "", 4, "0"),
+        (33.6, "MB", 4, "33.6 MB"),
+        (1234.567, "", 4, "1,235"),
+        (999.96, "", 4, "1,000"),
+        (9.999, "", 2, "10"),
+        (206.125, "", 3, "206"),
+        (-0.5, "", 4, "-0.5"),
+        (1e-5, "s", 4, "1e-05 s"),
+        (1e16, "", 4, "1e+16"),
+    ],
+)
 def test_number(value, unit, digits, text):
     assert number(value, unit, digits) == text
 

@@ -11,18 +11,20 @@ import tempfile
 import time
 from pathlib import Path
 
-from apart.attacks import ATTACKS
-from apart.files import EXPECT, build
 from grading_tools import answers, handed_in, stub, verdict_of
 
+from apart.attacks import ATTACKS
+from apart.files import EXPECT, build
 from grading import jail, submission
 from grading.release import ROOT
 from grading.tasks import exercises, tasks_of
 
 CELL_SECONDS = 60
 # `grade` with lower limits than the jail's own, so that an answer need not fill the machine to pass them.
-LIMITED = ("import sys; from grading import jail; jail.MAX_FOLDER = {files}; jail._most_memory = lambda: {memory}; "
-           "from grading.cli import main; sys.exit(main())")
+LIMITED = (
+    "import sys; from grading import jail; jail.MAX_FOLDER = {files}; jail._most_memory = lambda: {memory}; "
+    "from grading.cli import main; sys.exit(main())"
+)
 
 
 def right(task: str, source: str, seed: int) -> str:
@@ -75,8 +77,13 @@ def _canary(place: Path) -> dict:
     for path in sorted(place.rglob("*")):
         status = path.lstat()
         content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
-        found[str(path)] = (hashlib.sha1(content).hexdigest(), status.st_mode, status.st_uid, status.st_mtime_ns,
-                            tuple(os.listxattr(path)))
+        found[str(path)] = (
+            hashlib.sha1(content).hexdigest(),
+            status.st_mode,
+            status.st_uid,
+            status.st_mtime_ns,
+            tuple(os.listxattr(path)),
+        )
     return found
 
 
@@ -97,15 +104,22 @@ def file(name: str) -> str:
         if "limits" in wanted:
             limits = {"files": jail.MAX_FOLDER, "memory": jail._most_memory(), **wanted["limits"]}
             start = [sys.executable, "-c", LIMITED.format(**limits)]
-        done = subprocess.run([*start, str(given / wanted.get("single", ".")), "--report", str(report), "--timeout", "60"],
-                              cwd=ROOT, capture_output=True, env={**os.environ, "TMPDIR": str(temporary)}, timeout=900)
+        done = subprocess.run(
+            [*start, str(given / wanted.get("single", ".")), "--report", str(report), "--timeout", "60"],
+            cwd=ROOT,
+            capture_output=True,
+            env={**os.environ, "TMPDIR": str(temporary)},
+            timeout=900,
+        )
         said = (done.stdout + done.stderr).decode("utf-8", "replace")
         faults = []
         if time.monotonic() - begun > wanted.get("max_seconds", 600):
             faults.append(f"it took {time.monotonic() - begun:.0f} s")
         if done.returncode not in wanted.get("exit", (0, 1)):
             faults.append(f"exit status {done.returncode}: {said[-300:]}")
-        if wanted.get("report") and not all((report / n).exists() for n in ("index.html", "results.json", "grades.csv")):
+        if wanted.get("report") and not all(
+            (report / n).exists() for n in ("index.html", "results.json", "grades.csv")
+        ):
             faults.append(f"no report: {said[-300:]}")
         if wanted.get("no_traceback") and "Traceback" in said:
             faults.append("a traceback: " + said[-300:])
@@ -118,7 +132,11 @@ def file(name: str) -> str:
         size = sum(p.stat().st_size for p in report.rglob("*") if p.is_file())
         if size > wanted.get("max_report", 1 << 40):
             faults.append(f"a report of {size:,} bytes")
-        records = json.loads((report / "results.json").read_text())["submissions"] if (report / "results.json").exists() else []
+        records = (
+            json.loads((report / "results.json").read_text())["submissions"]
+            if (report / "results.json").exists()
+            else []
+        )
         return "; ".join([*faults, *_learners(wanted, records)])
 
 

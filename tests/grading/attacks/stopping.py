@@ -49,8 +49,12 @@ def source_of(attack: Attack, canary: Path, port: int) -> str:
     if "{WRONG}" in text:
         text = text.replace("{WRONG}", edited(right, ("(1 + weight)", "weight")))
     text = re.sub(r"\{EDIT:([\s\S]*?)\|([\s\S]*?)\}", lambda m: edited(right, (m[1], m[2])), text)
-    for name, value in {"{SOLUTION}": right, "{CANARY}": repr(str(canary)), "{ROOT}": repr(str(ROOT)),
-                        "{PORT}": str(port)}.items():
+    for name, value in {
+        "{SOLUTION}": right,
+        "{CANARY}": repr(str(canary)),
+        "{ROOT}": repr(str(ROOT)),
+        "{PORT}": str(port),
+    }.items():
         text = text.replace(name, value)
     return text
 
@@ -61,7 +65,9 @@ def stopped(attack: Attack) -> str:
         canary = Path(place) / "canary"
         canary.write_text("alive")
         others = {task: stub(task) for task in SOLUTION}
-        path = handed_in("05_rmsnorm", {**others, attack.task: source_of(attack, canary, port)}, Path(place) / "a.ipynb")
+        path = handed_in(
+            "05_rmsnorm", {**others, attack.task: source_of(attack, canary, port)}, Path(place) / "a.ipynb"
+        )
         begun = time.monotonic()
         record = submission.grade(path, CELL_SECONDS)
         task = next(t for t in record.tasks if t.id == attack.task)
