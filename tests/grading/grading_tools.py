@@ -57,7 +57,8 @@ def edited(source: str, *changes: tuple) -> str:
 
 
 def handed_in(exercise: str, changes: dict, path: Path, base: str = "solutions") -> Path:
-    """A submission at `path`: the notebook of folder `base`, with the answers of `changes` ({task id: source}) in it."""
+    """A submission at `path`: the notebook of folder `base`, with the answers of `changes` ({task id: source}) in
+    it."""
     nb = nbformat.read(ROOT / base / f"{exercise}.ipynb", as_version=4)
     for cell in nb.cells:
         if grade_id(cell).startswith("answer_") and task_id(grade_id(cell)) in changes:
@@ -127,8 +128,8 @@ def wrong_answers(solution: dict, wrong: dict) -> list:
 
 
 def slip_answers(solution: dict) -> list:
-    """The wrong answers that the tasks' own slips make: by an edit of the published answer, where a slip gives one; and of a
-    task of plain numbers by the edited oracle itself."""
+    """The wrong answers that the tasks' own slips make: by an edit of the published answer, where a slip gives one; and
+    of a task of plain numbers by the edited oracle itself."""
     made = []
     for task in map(find_task, sorted(solution)):
         for slip in task.slips:
