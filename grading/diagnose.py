@@ -27,6 +27,9 @@ ADVICE = {
     "race": "On a GPU programs run side by side, in any order. Let each element be written by the program that reads "
     "it, add up with tl.atomic_add, or use a second launch.",
     "kept": "Make what is returned anew in every call: the caller may hold the old one, and the numbers are others.",
+    "tuned": "To time its configs, triton.autotune runs the kernel many times on the same tensors. Name each one that "
+    "the kernel reads as well as writes in `restore_value=[...]`, and each one that it adds to in "
+    "`reset_to_zero=[...]`.",
     "not_defined": "Define it in the answer cell of this task; other cells are not carried over.",
     "no_kernel": "The task asks for a Triton kernel that does the work: write one and launch it.",
     "foreign_kernel": "Only kernels defined in your answer cells count.",

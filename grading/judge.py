@@ -203,6 +203,11 @@ def _findings(given: Given, left: Left, defined) -> tuple[list, int]:
             here = diagnose.of_replay(given, index, replayed, arguments)
             if not replayed.error:
                 here += _of_values(given, index, replayed.turn, left.play, replayed)
+            if replayed.tuned and not here:
+                tuned = replayed.tuned
+                if tuned.error or _of_values(given, index, replayed.turn, left.play, tuned, replayed.metered):
+                    text = "right when the kernel is launched once, and wrong after its autotuner has tried its configs"
+                    here = [Finding("tuned", text, case=task.cases[index].name)]
             if replayed.compiled and not here:
                 here = diagnose.of_replay(given, index, replayed.compiled, arguments)
                 if not replayed.compiled.error:

@@ -425,6 +425,7 @@ class _Call:
             options=options,
             before=before,
             others=[self._launch(o) for o in launch.others[:MAX_CONFIGS]],
+            restored=None if launch.restored is None else list(launch.restored),
         )
 
     def storages(self) -> dict:

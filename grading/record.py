@@ -175,7 +175,7 @@ class State(Record):
 
 class Launch(Record):
     """One launch. before: {storage: State}. others: the same launch as the other configs of an autotuner would do
-    it."""
+    it. restored: arguments that the autotuner puts back after each try; None where hooks of its own see to that."""
 
     kernel: int
     grid: Numbers
@@ -183,6 +183,7 @@ class Launch(Record):
     options: dict[str, None | bool | int | str] = {}
     before: dict[int, State] = {}
     others: list["Launch"] = []
+    restored: Annotated[list[Word], msgspec.Meta(max_length=100)] | None = []
 
 
 class Call(Record):
@@ -271,7 +272,8 @@ class Compile(Record):
 
 
 class Replayed(Record):
-    """One call as its kernels gave it: in the interpreter, and (compiled) on a GPU. turn: which inputs it got."""
+    """One call as its kernels gave it: in the interpreter, after (tuned) its autotuner's tries, and (compiled) on a
+    GPU. turn: which inputs it got."""
 
     turn: int = 0
     error: Error | None = None
@@ -279,6 +281,7 @@ class Replayed(Record):
     after: dict[str, str] = {}
     metered: Metered | None = None
     compile: Annotated[list[Compile], msgspec.Meta(max_length=1000)] = []
+    tuned: "Replayed | None" = None
     compiled: "Replayed | None" = None
 
 

@@ -138,12 +138,14 @@ class Player:
     """The launches of one call as a function of its inputs.
 
     poison: whether new tensors are filled with what the answer's own were: needed to see what stays unwritten, and no
-    part of the time. chosen: {number of a launch: that config of its autotuner}.
+    part of the time. chosen: {number of a launch: that config of its autotuner}. tries: whether a launch comes after
+    those with which its autotuner would have tried its configs, on the same tensors.
     """
 
     def __init__(self, call: record.Call, names: list, claims: Path, kernels: list, poison: bool = True):
         self.call, self.names, self.claims, self.kernels, self.poison = call, names, claims, kernels, poison
         self.chosen: dict = {}
+        self.tries = False
         self.content: dict = {}  # file: its bytes on the device
 
     def __call__(self, *arguments):
@@ -160,6 +162,16 @@ class Player:
         """One launch; `first` is the config that was recorded, and knows what the storages held."""
         for storage, state in {**first.before, **launch.before}.items():
             self._fill(storages, storage, state, given)
+        if self.tries and first.others and first.restored is not None:
+            back = [self._value(first.args[name], storages) for name in first.restored if name in first.args]
+            before = [tensor.clone() for tensor in back]
+            for choice in (first, first.others[0]):
+                self._start(choice, storages)
+                for tensor, content in zip(back, before):
+                    tensor.copy_(content)
+        self._start(launch, storages)
+
+    def _start(self, launch: record.Launch, storages: dict) -> None:
         values = {name: self._value(value, storages) for name, value in launch.args.items()}
         options = {k: v for k, v in launch.options.items() if k in LAUNCH_OPTIONS and v is not None}
         self.kernels[launch.kernel][tuple(launch.grid)](**values, **options)
@@ -566,11 +578,13 @@ def _case(
             for launch in call.launches
             for state in launch.before.values()
         )
+        if player.chosen:
+            told.tuned = _tuned(player, turn, source, out, f"{name}.tuned")
         wide = too_wide(told.metered.shapes, spec["max_tile"])
         told.compile = compiling.errors(whole=not wide)  # what is refused anyway may compile for minutes
         # what strays would corrupt the GPU's memory, and with it every later case
         if probe.on_gpu() and not wide and not told.compile and not any(t.strays for t in told.metered.tensors):
-            told.compiled = _on_gpu(player, turn, source, out, f"{name}.gpu")
+            told.compiled = _played(player, turn, source, out, f"{name}.gpu")
     return told
 
 
@@ -591,9 +605,8 @@ def too_wide(shapes: list, most) -> list:
     return []
 
 
-def _on_gpu(player: Player, turn: list, source: Path, out: Path, name: str) -> record.Replayed:
-    import torch
-
+def _played(player: Player, turn: list, source: Path, out: Path, name: str) -> record.Replayed:
+    """One call, not metered, wherever kernels run."""
     from grading import probe
 
     told = record.Replayed()
@@ -601,10 +614,21 @@ def _on_gpu(player: Player, turn: list, source: Path, out: Path, name: str) -> r
         arguments = probe.load_arguments(turn, source)
         with probe.poisoned():
             returned = player(*arguments.values())
-        torch.cuda.synchronize()
         told.returned = probe.export(returned, out, name)
         told.after = probe.export_arguments(arguments, out, name)
     return told
+
+
+def _tuned(player: Player, turn: list, source: Path, out: Path, name: str) -> record.Replayed:
+    """One call in the interpreter whose launches come after their autotuner's tries."""
+    from instruments import backend
+
+    player.tries = True
+    try:
+        with backend.interpret():
+            return _played(player, turn, source, out, name)
+    finally:
+        player.tries = False
 
 
 def timed(spec: dict, call: record.Call, claims: Path, kernels: list, out: Path) -> record.Speed:

@@ -46,7 +46,8 @@ TRIED = ("3.6", "3.7", "3.9")
 class LaunchRecord:
     """One launch as it was asked for. args: parameter name -> value, constexprs included; options: num_warps and such.
 
-    others: the same launch with the other configs of an autotuner, where `recording` was asked for it.
+    others: the same launch with the other configs of an autotuner, where `recording` was asked for it. restored: the
+    arguments that the autotuner puts back after each try; None where hooks of its own see to that.
     """
 
     kernel: Any
@@ -54,6 +55,7 @@ class LaunchRecord:
     args: dict
     options: dict
     others: tuple = ()
+    restored: tuple | None = ()
 
     @property
     def name(self) -> str:
@@ -64,7 +66,7 @@ _launchers: list[
     tuple
 ] = []  # (thread, launcher, identity), innermost last: called instead of Triton's own way to launch
 _observers: list[Callable] = []
-_alternatives: list | None = None  # inside `recording`: the launches of an autotuner's configs after the first
+_alternatives: dict | None = None  # inside `recording`: what an autotuner's next launch is told of the other configs
 
 
 def _launcher() -> Callable | None:
@@ -133,7 +135,9 @@ def _install():
             with captured() as others:
                 for other in self.configs[1:]:
                     self.fn.run(*args, **kwargs, **other.all_kwargs())
-            _alternatives[:] = others
+            hooked = self.user_defined_pre_hook or self.user_defined_post_hook
+            restored = None if hooked else (*self.restore_value, *self.reset_to_zero)
+            _alternatives.update(others=tuple(others), restored=restored)
         chosen = {**dict(zip(self.arg_names, args)), **kwargs, **config.all_kwargs()}
         if config.pre_hook is not None:
             config.pre_hook({k: v for k, v in chosen.items() if k in self.arg_names})
@@ -247,11 +251,11 @@ def recording(callback: Callable):
     global _alternatives
 
     def launcher(kernel, grid, args, kwargs):
-        others = tuple(_alternatives)
+        told = dict(_alternatives)
         _alternatives.clear()
-        callback(replace(_record(kernel, grid, args, kwargs), others=others))
+        callback(replace(_record(kernel, grid, args, kwargs), **told))
 
-    before, _alternatives = _alternatives, []
+    before, _alternatives = _alternatives, {}
     try:
         with launching(launcher):
             yield

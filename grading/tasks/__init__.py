@@ -57,6 +57,7 @@ KINDS = (
     "not_read",
     "input_changed",
     "kept",
+    "tuned",
     "verdict",
     "tile_too_wide",
     "whole_tensor",

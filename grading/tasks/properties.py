@@ -55,6 +55,7 @@ SHAPES = {
     "one more than a power of two": ((1, 8193), "bf16"),
     "primes": ((11, 911), "fp16"),
     "three dimensions": ((3, 5, 67), "fp32"),
+    "whole tiles, however wide": ((2, 8192), "fp16"),
     "more tiles of 4,096 than a GPU has multiprocessors": ((MANY, 4099), "bf16"),
 }
 

@@ -319,6 +319,25 @@ def add_gemma_norm(x, residual, weight, eps):
     return y
 """,
     ),
+    "in place, tuned": (
+        "05.5",
+        """
+@triton.autotune([triton.Config({}, num_warps=n) for n in (4, 8)], key=["cols"], restore_value=["stream_ptr"])
+@triton.jit
+def tuned(x_ptr, stream_ptr, weight_ptr, y_ptr, cols, eps, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    at = tl.program_id(0) * cols + c
+    total = tl.load(x_ptr + at, c < cols, 0).to(tl.float32) + tl.load(stream_ptr + at, c < cols, 0)
+    tl.store(stream_ptr + at, total, c < cols)
+    scale = tl.rsqrt(tl.sum(total * total) / cols + eps)
+    tl.store(y_ptr + at, total * scale * (1 + tl.load(weight_ptr + c, c < cols, 0)), c < cols)
+
+def add_gemma_norm(x, residual, weight, eps):
+    y = torch.empty_like(x)
+    tuned[(len(x), )](x, residual, weight, y, x.shape[1], eps, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return y
+""",
+    ),
     "row by row, through views": (
         "05.5",
         """
@@ -635,6 +654,19 @@ WRONG = {
         [("    scale =", f"    total = {RESIDUAL_LOAD}\n    scale =")],
         "bytes",
         ["residual is read 2.0 times"],
+    ),
+    "tuned in place, nothing put back": (
+        "05.5",
+        [
+            (
+                "@triton.jit\ndef add_gemma",
+                '@triton.autotune([triton.Config({}, num_warps=n) for n in (4, 8)], key=["cols"])\n'
+                "@triton.jit\ndef add_gemma",
+            ),
+            (", num_warps=warps)", ")"),
+        ],
+        "tuned",
+        ["restore_value"],
     ),
     "both returned": ("05.5", [("return y", "return y, residual")], "count", ["expected 1: y"]),
     "05.5 bf16 accumulator": (
