@@ -1,6 +1,7 @@
 """Times every kernel of the course against every peer on this machine's GPU, and records the figures.
 
     python bench/run.py [--only NAME,...] [--json FILE]
+    python bench/run.py --list    anywhere: names the cases, which stand in bench/cases/, a file per family of kernels
 
 --only: cases whose name ("rmsnorm 8192x8192 bf16") begins with one of the names; the other records stay as they are.
 --json: where to write; bench/results/<gpu>.json unless given. Peers that are not installed are left out and named.
@@ -160,7 +161,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="names that a case must begin with, separated by commas")
     parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--list", action="store_true", help="name the cases, and time none")
     options = parser.parse_args()
+    if options.list:
+        print(*(case.name for case in bench_cases.cases()), sep="\n")
+        return 0
     if not torch.cuda.is_available():
         print("bench/run.py: this machine has no GPU to time on", file=sys.stderr)
         return 2
