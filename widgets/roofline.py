@@ -8,8 +8,10 @@ from instruments.ops import op_traffic
 from instruments.results import load, provenance
 from instruments.traffic import Traffic
 from kernels.rmsnorm import rmsnorm_traffic
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, YELLOW, Panel, Powers, canvas, menu
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, YELLOW, Example, Panel, Powers, canvas, menu
 from widgets.words import number, rate, size, time
+
+EXAMPLE = Example(typed="5000", told="n = 5,000,", shown={"look_at": "GEMM"})
 
 YOURS = "your own"
 
@@ -23,8 +25,6 @@ PRESETS = {
     "GEMM, 16 rows": (lambda n, dtype: op_traffic("gemm", m=16, n=n, k=n, dtype=dtype), True, "D", ORANGE),
     "GEMM": (lambda n, dtype: op_traffic("gemm", m=n, n=n, k=n, dtype=dtype), True, "h", RED),
 }
-
-ON_MATRIX = ("matmul",)  # how the names of recorded kernels begin that run on matrix units
 
 X, Y = (0.01, 3e4), (3e9, 2e16)  # FLOP/B, FLOP/s
 
@@ -143,11 +143,12 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
         top = flat or device.peak(matrix)
         copied.set_data(([X[0], top / copy], [X[0] * copy, top]) if copy else ([], []))
         multiplied.set_data(([top / copy if copy else X[0], X[1]], [flat, flat]) if flat else ([], []))
+        ridge = device.ridge("vector")
         timed = [
             (
                 Traffic({"all": case["bytes"]}, {}, case["flops"]),
                 case["impl"]["bytes-first"]["graph_us"] * 1e-6,
-                matrix if case["kernel"].startswith(ON_MATRIX) else "vector",
+                matrix if case["flops"] > case["bytes"] * ridge else "vector",  # below it, DRAM is the roof of either
             )
             for case in recorded.get("cases", ())
             if case["dtype"] == dtype and case["flops"] and "graph_us" in case["impl"].get("bytes-first", {})
