@@ -3,27 +3,27 @@
     python -m instruments.contents            write it into the README
     python -m instruments.contents --check    exit 1 where the README shows something else
 
-A lesson is a notebook in lessons/. Its line has its title; what its metadata say under `bytes_first.about`, if anything;
-and the exercise and the solution that have its file's name.
+A lesson is a notebook in lessons/. Its line has its title; what its metadata say under `bytes_first.about`, if
+anything; and the exercise and the solution that have its file's name.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
-
-import nbformat
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- lessons:begin -->\n", "<!-- lessons:end -->\n"
 
 
-def title(nb: nbformat.NotebookNode) -> str:
-    """The first heading; ValueError for a notebook without."""
-    for cell in nb.cells:
-        for line in cell.source.splitlines() if cell.cell_type == "markdown" else ():
-            if line.startswith("# "):
-                return line[2:].strip()
-    raise ValueError("nb: has no title, expected a Markdown cell with a line '# NN Title'")
+def described(path: Path) -> tuple[str, str]:
+    """A notebook's title and what it is about, '' where its metadata do not say; ValueError where it has no title."""
+    nb = json.loads(path.read_text(encoding="utf-8"))
+    texts = ("".join(cell["source"]) for cell in nb["cells"] if cell["cell_type"] == "markdown")
+    titles = [line[2:].strip() for text in texts for line in text.splitlines() if line.startswith("# ")]
+    if not titles:
+        raise ValueError(f"{path}: has no title, expected a Markdown cell with a line '# NN Title'")
+    return titles[0], nb["metadata"].get("bytes_first", {}).get("about", "")
 
 
 def _link(words: str, folder: str, name: str, course: str) -> str:
@@ -31,13 +31,12 @@ def _link(words: str, folder: str, name: str, course: str) -> str:
 
 
 def table(course: str = "") -> str:
-    """A line per lesson, in the order of their numbers. course: the way to the course's folder from where it is shown."""
+    """A line per lesson, in the order of their numbers. course: the way to the course's folder, as '../'."""
     lines = ["| lesson | exercise | solution |", "|---|---|---|"]
     for path in sorted((ROOT / "lessons").glob("*.ipynb")):
-        nb = nbformat.read(path, as_version=4)
-        about = nb.metadata.get("bytes_first", {}).get("about", "")
+        title, about = described(path)
         cells = (
-            _link(title(nb), "lessons", path.name, course) + (f": {about}" if about else ""),
+            _link(title, "lessons", path.name, course) + (f": {about}" if about else ""),
             _link("exercise", "exercises", path.name, course),
             _link("solution", "solutions", path.name, course),
         )

@@ -5,10 +5,16 @@ The answers to an exercise stand in test_NN.py as three tables, which its tests 
     SOLUTION = {task: source}
     RIGHT = {name: (task, source)}
     WRONG = {name: (task, changes to the solution or a whole source, kind or kinds of finding, words of the hint)}
+
+and beside them, where a task's card promises so much that a property of test_tasks.py cannot be, why:
+
+    NOT_ONE, NOT_FAR = {(task, function): what the card promises}
+    TILES = {task: elements of a tile of a kernel that takes vectors}, where they are fewer than 4,096
 """
 
 import ast
 import hashlib
+import importlib
 import importlib.util
 import os
 import sys
@@ -57,7 +63,7 @@ def edited(source: str, *changes: tuple) -> str:
 
 
 def handed_in(exercise: str, changes: dict, path: Path, base: str = "solutions") -> Path:
-    """A submission at `path`: the notebook of folder `base`, with the answers of `changes` ({task id: source}) in it."""
+    """A submission at `path`: the notebook of folder `base` with the answers of `changes`, {task id: source}, in it."""
     nb = nbformat.read(ROOT / base / f"{exercise}.ipynb", as_version=4)
     for cell in nb.cells:
         if grade_id(cell).startswith("answer_") and task_id(grade_id(cell)) in changes:
@@ -83,6 +89,11 @@ def stub(task_id: str) -> str:
 
 
 # ---------------------------------------------------------------- tables of answers
+
+
+def tables() -> list:
+    """The modules test_NN.py, one for each exercise, in the order of their numbers."""
+    return [importlib.import_module(path.stem) for path in sorted(Path(__file__).parent.glob("test_[0-9][0-9].py"))]
 
 
 @dataclass(frozen=True)
@@ -127,8 +138,8 @@ def wrong_answers(solution: dict, wrong: dict) -> list:
 
 
 def slip_answers(solution: dict) -> list:
-    """The wrong answers that the tasks' own slips make: by an edit of the published answer, where a slip gives one; and of a
-    task of plain numbers by the edited oracle itself."""
+    """The wrong answers that the tasks' own slips make: by an edit of the published answer, where a slip gives one; and
+    of a task of plain numbers by the edited oracle itself."""
     made = []
     for task in map(find_task, sorted(solution)):
         for slip in task.slips:

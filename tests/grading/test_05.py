@@ -594,9 +594,9 @@ WRONG = {
         [
             (
                 "def add_gemma_norm(x",
-                "def reference(x, residual, weight, eps):\n    total = x.float().numpy() + residual.numpy()\n    "
-                "residual.numpy()[:] = total\n    scale = 1 / ((total**2).mean(1, keepdims=True) + eps)**0.5\n    return "
-                "torch.from_numpy(total * scale * (1 + weight.numpy()))\n\n\ndef add_gemma_norm(x",
+                "def reference(x, residual, weight, eps):\n    total = x.float().numpy() + residual.numpy()\n"
+                "    residual.numpy()[:] = total\n    scale = 1 / ((total**2).mean(1, keepdims=True) + eps)**0.5\n"
+                "    return torch.from_numpy(total * scale * (1 + weight.numpy()))\n\n\ndef add_gemma_norm(x",
             ),
             ("    y = torch", "    made = reference(x, residual, weight, eps)\n    y = torch"),
             ("(x, residual, weight, y, cols", "(made, made, weight, y, cols"),
@@ -666,6 +666,8 @@ WRONG = {
     "too large": ("05.6", [("= 1.0", "= 8.0")], "verdict", ["between -4 and 4"]),
     "the other order": ("05.6", [('"carry", row', 'row, "carry"')], "verdict", ["names"]),
 }
+
+NOT_FAR = {("05.5", "add_gemma_norm"): "contiguous"}
 
 
 test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)
