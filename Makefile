@@ -46,8 +46,9 @@ lessons: .venv/test  ## run lessons and solutions, store what they show; write e
 	@$(BIN)/python -m grading.release
 	@$(BIN)/python -m instruments.contents
 
-format: .venv/setup  ## write every notebook's first cell and canonical form, running nothing
+format: .venv/setup  ## write every notebook's first cell and canonical form, and the README's contents; run nothing
 	@$(BIN)/python -m instruments.notebooks --format
+	@$(BIN)/python -m instruments.contents
 
 bench: .venv/setup  ## time every kernel, and the machine itself, on this GPU; write the README's table
 	@$(BIN)/python bench/run.py

@@ -1,4 +1,7 @@
-"""A new lesson is new files and nothing else: the toy of tests/growth/, put into a copy of the course, is found."""
+"""A new lesson is new files and nothing else: the toy of tests/growth/, put into a copy of the course, is found.
+
+Its notebooks are written here, so that they have the first cell of today.
+"""
 
 import json
 import os
