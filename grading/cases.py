@@ -1,4 +1,5 @@
-"""Writes a task's inputs as files for grading/probe.py and grading/replay.py: all that the jail gets to know of them."""
+"""Writes a task's inputs as files for grading/probe.py and grading/replay.py: all that the jail gets to know of
+them."""
 
 import json
 from pathlib import Path
@@ -11,7 +12,8 @@ SPEED_ROWS = 16  # rows of a timed call's result that are judged
 
 
 def prepare(given: Given, folder: Path, turns: tuple) -> None:
-    """Write tasks/<id>/ under `folder`: the inputs of every case at these turns, and task.json saying how to call what."""
+    """Write tasks/<id>/ under `folder`: the inputs of every case at these turns, and task.json saying how to call
+    what."""
     task = given.task
     home = Path(folder) / "tasks" / task.id
     home.mkdir(parents=True, exist_ok=True)
@@ -68,8 +70,8 @@ def _plain(name: str, value) -> dict:
 
 
 def timed(task: Task, seed: int, turns: tuple) -> dict | None:
-    """How the timed call is made. Which numbers it gets and which rows of its results are judged differ with the turns: a
-    learner's process is told other ones than its replay."""
+    """How the timed call is made. Which numbers it gets and which rows of its results are judged differ with the turns:
+    a learner's process is told other ones than its replay."""
     if task.speed is None:
         return None
     arguments = task.speed.make()

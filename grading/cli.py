@@ -111,7 +111,7 @@ def _shared(made: argparse.ArgumentParser) -> None:
         help="seconds that one submission may take (default %(default)g)",
     )
     made.add_argument("--seed", metavar="N", type=int, help="seed of the inputs, to repeat a grading (default: secret)")
-    made.add_argument("--again", dest="anew", action="store_true", help="grade anew what was graded before")
+    made.add_argument("--regrade", dest="anew", action="store_true", help="grade anew what was graded before")
     made.add_argument(
         "--require-isolation",
         metavar="LEVEL",
@@ -154,7 +154,7 @@ def run_one(options) -> int:
         return 1
     say(record)
     if before:
-        print("  graded before by the same grader; --again grades anew")
+        print("  graded before by the same grader; --regrade grades anew")
     return 0 if record.is_graded else 1
 
 

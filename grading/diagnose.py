@@ -22,10 +22,10 @@ ADVICE = {
     "left_over": "Take the line `raise NotImplementedError()` out of the answer.",
     "refused": "A kernel holds Triton's language alone. Numbers that Python computes go in as arguments or as a global "
     "tl.constexpr, and functions under @triton.jit in the answer cell do the rest.",
-    "promise": "tl.multiple_of and the like are promises: the compiler loads several elements at once where they hold, and "
-    "reads the wrong ones where they do not. Promise what is so for every input, or nothing.",
-    "race": "On a GPU programs run side by side, in any order. Let each element be written by the program that reads it, add "
-    "up with tl.atomic_add, or use a second launch.",
+    "promise": "tl.multiple_of and the like are promises: the compiler loads several elements at once where they "
+    "hold, and reads the wrong ones where they do not. Promise what is so for every input, or nothing.",
+    "race": "On a GPU programs run side by side, in any order. Let each element be written by the program that reads "
+    "it, add up with tl.atomic_add, or use a second launch.",
     "kept": "Make what is returned anew in every call: the caller may hold the old one, and the numbers are others.",
     "not_defined": "Define it in the answer cell of this task; other cells are not carried over.",
     "no_kernel": "The task asks for a Triton kernel that does the work: write one and launch it.",
@@ -39,14 +39,14 @@ ADVICE = {
     "type": "Return exactly what the task lists, in that order.",
     "dtype": "Allocate the result in the dtype that the task asks for.",
     "shape": "Allocate the result in the shape that the task asks for.",
-    "strides": "The result is a view of a tensor with another order of elements: allocate it in the shape that the task asks "
-    "for, and let the kernel store every element at its place.",
+    "strides": "The result is a view of a tensor with another order of elements: allocate it in the shape that the "
+    "task asks for, and let the kernel store every element at its place.",
     "overflow": "fp16 ends at 65,504, and a square overflows from 256 on: convert to fp32 right after the load, before "
     "any arithmetic, and keep every accumulator in fp32.",
     "infinite": "Infinity comes from masked lanes that hold it (`other=`), from a division by zero, from an "
     "exponential that overflows, or from a conversion to fp16 on the way.",
-    "nan": "NaN comes from masked lanes loaded without `other=`, from memory that was never written, from padding between "
-    "rows, from 0/0 or from inf - inf: "
+    "nan": "NaN comes from masked lanes loaded without `other=`, from memory that was never written, from padding "
+    "between rows, from 0/0 or from inf - inf: "
     "use the row's stride, mask the loads with a neutral `other=`, and write every element.",
     "divisor": "Divide by the number of columns of the row, `cols`, not by the width of the tile.",
     "sixteen_bit": "A statistic of the row was rounded to 16 bits on the way: convert to fp32 right after the load, "
@@ -55,10 +55,12 @@ ADVICE = {
     "row_scale": "All of a row is off by the same factor: look at what is one number for the row, or for all (a sum, a "
     "divisor, a constant), before the elementwise part.",
     "tail": "The end is wrong and the rest is right: look at the last tile, its mask and its `other=` value.",
-    "some_rows": "Whole rows are wrong and others right: look at how the row's address is formed (program id, row stride).",
+    "some_rows": "Whole rows are wrong and others right: look at how the row's address is formed (program id, row "
+    "stride).",
     "wrong": "Compare with the formula step by step on a small input.",
     "not_by_kernel": "A torch operation produced it: let the kernel store the final values.",
-    "not_read": "The kernel has to compute its results from the inputs themselves, not from something made of them before.",
+    "not_read": "The kernel has to compute its results from the inputs themselves, not from something made of them "
+    "before.",
     "torch_work": "Allocate with torch.empty and let the kernel do the rest: what torch does is memory traffic too.",
     "input_changed": "Write into tensors of your own; the caller still needs its inputs.",
     "tile_too_wide": "Loop over tiles of a fixed width instead of making the tile as wide as the row.",
@@ -197,7 +199,8 @@ WHOLE = ("no_kernel", "foreign_kernel", "refused", "stopped")
 def of_kernels(
     task: Task, trace: record.Trace | None, played: record.Played | None, playing: str, launched: bool, defined
 ) -> list:
-    """[(case index, Finding)] about a task's kernels as a whole: where they come from, and whether they ran by themselves."""
+    """[(case index, Finding)] about a task's kernels as a whole: where they come from, and whether they ran by
+    themselves."""
     foreign = (
         [told.name for told in trace.functions if not told.own or defined and not defined(told.name, told.source)]
         if trace
@@ -249,8 +252,8 @@ def of_replay(given: Given, index: int, replayed: record.Replayed, arguments: di
 
 
 def of_values(given: Given, index: int, where, returned: list, after: dict, metered: record.Metered | None) -> list:
-    """What is wrong with what a call returned ([Got]) and left of its inputs ({argument: Tensor}). where: the turn whose
-    inputs it got, or the inputs themselves."""
+    """What is wrong with what a call returned ([Got]) and left of its inputs ({argument: Tensor}). where: the turn
+    whose inputs it got, or the inputs themselves."""
     task, function = given.task, given.task.function(index)
     arguments = given.arguments(index, where) if isinstance(where, int) else where
     expected = []

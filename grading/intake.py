@@ -13,6 +13,7 @@ import re
 import stat
 import zipfile
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -154,7 +155,7 @@ def _folder(folder: Path, label: str, leave_out: Path | None) -> tuple[list, lis
             found += _of_learner(child, shown)
         elif suffix == ".zip":
             found += _zip(child, text(child.stem), shown, split=False)[0]
-        elif _candidate(suffix, lambda: _begins(child)):
+        elif _candidate(suffix, partial(_begins, child)):
             found.append(Handed(text(child.stem), shown, child))
         else:
             aside.append(shown)
@@ -186,7 +187,7 @@ def _of_learner(folder: Path, shown: str) -> list:
         if suffix == ".zip":
             inside = _zip(file, learner, path, split=False)[0]
         else:
-            inside = [Handed(learner, path, file)] if _candidate(suffix, lambda: _begins(file)) else []
+            inside = [Handed(learner, path, file)] if _candidate(suffix, partial(_begins, file)) else []
         for handed in inside:
             found.setdefault(handed.place, handed)
         if len(found) > MAX_NOTEBOOKS:
@@ -248,7 +249,7 @@ def _zip(file: Path, learner: str, shown: str, split: bool) -> tuple[list, list]
             inside = {
                 name: below
                 for name, below in parts.items()
-                if _candidate(Path(below[-1]).suffix.lower(), lambda: _zipped(archive, name))
+                if _candidate(Path(below[-1]).suffix.lower(), partial(_zipped, archive, name))
             }
     except Exception as error:  # zipfile trips over strange files in its own ways
         why = getattr(error, "strerror", None) or error

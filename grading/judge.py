@@ -91,11 +91,11 @@ def unreadable(task: Task, error: Exception) -> Verdict:
 
 
 def judge(given: Given, left: Left, stopped: str = "", defined=None) -> Verdict:
-    """The verdict on a task. What does not decode, or lacks what the course's own code writes, is the learner's fault; any
-    exception is the grader's.
+    """The verdict on a task. What does not decode, or lacks what the course's own code writes, is the learner's fault;
+    any exception is the grader's.
 
-    stopped: why the run of this task ended early, when it did. defined(name, source): whether such a function stands in the
-    notebook's cells, where that is known.
+    stopped: why the run of this task ended early, when it did. defined(name, source): whether such a function stands in
+    the notebook's cells, where that is known.
     """
     try:
         return _judge(given, left, stopped, defined)
@@ -315,15 +315,16 @@ def _proved(given: Given, cases: list, compiled: int) -> list:
 
 
 def _speed(given: Given, left: Left, verdict: Verdict) -> None:
-    """Add the points for speed to a verdict, or say why not. Without a measurement they are pending: there was no GPU."""
+    """Add the points for speed to a verdict, or say why not. Without a measurement they are pending: there was no
+    GPU."""
     task, speed = given.task, given.task.speed
     finding = _timed_beside(task, left.run.timed)
     measured = left.played.speed if left.played else None
     if finding is None and measured is None:
         verdict.status, verdict.pending_points = "pending", speed.points
         verdict.unproved.append(
-            f"speed, {speed.points} point{'s' * (speed.points != 1)}: at least {speed.share:.0%} of the GPU's own copy at "
-            f"{speed.shape}; needs a GPU"
+            f"speed, {speed.points} point{'s' * (speed.points != 1)}: at least {speed.share:.0%} of the GPU's own "
+            f"copy at {speed.shape}; needs a GPU"
         )
         return
     finding = finding or _measured(given, left, measured)
@@ -342,7 +343,8 @@ def _speed(given: Given, left: Left, verdict: Verdict) -> None:
 
 
 def _timed_beside(task: Task, timed: record.Case | None) -> Finding | None:
-    """What the learner's process tells about the call at the timed size: an error, or work of torch beside the kernels."""
+    """What the learner's process tells about the call at the timed size: an error, or work of torch beside the
+    kernels."""
     if timed is None:
         return None
     if timed.error:

@@ -1,4 +1,5 @@
-"""`check` inside a notebook: the same path as `grade`, with a public seed, in the notebook's own process and without a jail."""
+"""`check` inside a notebook: the same path as `grade`, with a public seed, in the notebook's own process and without a
+jail."""
 
 import os
 import shutil

@@ -1,9 +1,9 @@
 """What the source of a kernel may hold: Triton's language and nothing else of Python.
 
-The interpreter runs a kernel as Python, in a process of which the verdict depends. So a function is held to a list before
-it runs there: its names are its own, those of its globals (numbers, dtypes, other such functions, Triton's language) or a
-few of Python's words; its attributes are those that tensors and dtypes have in Triton. grading/replay.py runs what passes,
-with these builtins and no others.
+The interpreter runs a kernel as Python, in a process of which the verdict depends. So a function is held to a list
+before it runs there: its names are its own, those of its globals (numbers, dtypes, other such functions, Triton's
+language) or a few of Python's words; its attributes are those that tensors and dtypes have in Triton. grading/replay.py
+runs what passes, with these builtins and no others.
 """
 
 import ast
@@ -210,8 +210,8 @@ def _shown(function: record.Source, node) -> str:
 
 
 def language(dotted: str, kernel: str = "a kernel", offered: set | None = None):
-    """The object of Triton's language by this name: a function of it, a dtype or one of a few classes, or what a dtype has;
-    NotPlain where it is not of the language."""
+    """The object of Triton's language by this name: a function of it, a dtype or one of a few classes, or what a dtype
+    has; NotPlain where it is not of the language."""
     import triton
 
     refused = NotPlain(f"{kernel} uses `{dotted}`, which is not Triton's language")

@@ -1,9 +1,10 @@
-"""Calls a learner's functions on given inputs and hands back raw arrays, errors and what was launched; it judges nothing.
+"""Calls a learner's functions on given inputs and hands back raw arrays, errors and what was launched; it judges
+nothing.
 
 This file runs in the learner's process and knows no reference, no tolerance and no seed: inputs come as files that
 grading/cases.py wrote, results go back as records (grading/record.py), and the verdict is formed elsewhere. Of grading/
-it imports record.py alone. Kernels do not run here: their launches are written down, and grading/replay.py runs them in a
-process of its own, on numbers that this process never sees. Each case is called twice, with other numbers.
+it imports record.py alone. Kernels do not run here: their launches are written down, and grading/replay.py runs them in
+a process of its own, on numbers that this process never sees. Each case is called twice, with other numbers.
 """
 
 import ast
@@ -123,8 +124,8 @@ def _case(number: int, case: dict, spec: dict, function, source: Path, out: Path
 
 
 def _call_twice(function, arguments: list, watched: bool, told: record.Case, out: Path, name: str) -> None:
-    """Call a function in plain PyTorch or Python; what it returns first is exported when it was called once more, and so
-    shows whether it is held."""
+    """Call a function in plain PyTorch or Python; what it returns first is exported when it was called once more, and
+    so shows whether it is held."""
     with poisoned(), Operations() if watched else Operations(off=True) as watch:
         first = function(*arguments[0].values())
     if any(isinstance(value, torch.Tensor) for value in arguments[0].values()):
@@ -298,7 +299,7 @@ class Recorder:
         self.out, self.module = out, module
         self.trace, self.saved = record.Trace(), 0
         self.numbers: dict = {}  # function: its place in the trace
-        self.storages: dict = {}  # address: (number, storage), which is kept so that its address is not handed out again
+        self.storages: dict = {}  # address: (number, storage), kept so that its address is not handed out again
 
     def call(self, case: str, function, arguments: dict) -> tuple:
         """(what `function` returned, {torch operation: elements}); the call is added to the trace of the case."""
@@ -485,7 +486,8 @@ class _Call:
         return number
 
     def _content(self, storage, dtype, number: int, first: bool) -> record.State | None:
-        """What a storage holds, told where it is new; None where nothing but kernels touched it since the last launch."""
+        """What a storage holds, told where it is new; None where nothing but kernels touched it since the last
+        launch."""
         state = record.State(dtype=NAMES[dtype], nbytes=storage.nbytes(), first=first)
         flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         size = torch.empty(0, dtype=dtype).element_size()

@@ -85,8 +85,8 @@ MEANINGS = (
         r"exceeds triton maximum tensor numel",
         "",
         "",
-        "A tile came out far larger than meant: a [BLOCK, 1] and a [BLOCK] make [BLOCK, BLOCK] together. Check [:, None] "
-        "and [None, :].",
+        "A tile came out far larger than meant: a [BLOCK, 1] and a [BLOCK] make [BLOCK, BLOCK] together. Check [:, "
+        "None] and [None, :].",
     ),
     (
         r"make_shape_compatible|incompatible dimensions|could not be broadcast",

@@ -1,9 +1,9 @@
 """What passes between the parts of the grader, typed: what a run left behind, and what a verdict says.
 
-`Run` and `Played` cross the jail's wall: grading/probe.py and grading/replay.py write them, inside, and `read` decodes them
-outside, once. What does not decode is the fault of the code that ran there. `Verdict` and `Submission` are the result:
-results.json holds them, and every report is made from them. This file imports nothing of the course: the probe takes a
-copy of it along.
+`Run` and `Played` cross the jail's wall: grading/probe.py and grading/replay.py write them, inside, and `read` decodes
+them outside, once. What does not decode is the fault of the code that ran there. `Verdict` and `Submission` are the
+result: results.json holds them, and every report is made from them. This file imports nothing of the course: the probe
+takes a copy of it along.
 """
 
 import os
@@ -41,7 +41,8 @@ class Environment(Record):
 
 
 class Error(Record):
-    """An exception. where: the line of the learner's cell that it came through last. kernel: the kernel that raised it."""
+    """An exception. where: the line of the learner's cell that it came through last. kernel: the kernel that raised
+    it."""
 
     type: Word
     text: Text
@@ -71,11 +72,12 @@ class Other(Record, tag="other"):
 
 
 class Case(Record):
-    """One call as it went. returned: None where it raised. after: {argument: file with its storage as the call left it}.
+    """One call as it went. returned: None where it raised. after: {argument: file with its storage as the call left
+    it}.
 
-    operations: {torch operation: elements of its largest operand}. changed: arguments that are no tensors and were changed.
-    stub: nothing is written yet. held: whether what the first call returned outlived a second one, with other numbers, that
-    returned `second`.
+    operations: {torch operation: elements of its largest operand}. changed: arguments that are no tensors and were
+    changed. stub: nothing is written yet. held: whether what the first call returned outlived a second one, with other
+    numbers, that returned `second`.
     """
 
     error: Error | None = None
@@ -172,7 +174,8 @@ class State(Record):
 
 
 class Launch(Record):
-    """One launch. before: {storage: State}. others: the same launch as the other configs of an autotuner would do it."""
+    """One launch. before: {storage: State}. others: the same launch as the other configs of an autotuner would do
+    it."""
 
     kernel: int
     grid: Numbers
@@ -244,9 +247,9 @@ class Counts(Record):
 
 
 class Metered(Record):
-    """A call's kernels in the interpreter. kernels: the name and the grid of each launch. shapes: of the tiles of accesses.
-    python: words of Python in them that see a tile as one value. prepared: something other than a kernel had filled a tensor
-    that one got, and not with one number. races, promises: sentences."""
+    """A call's kernels in the interpreter. kernels: the name and the grid of each launch. shapes: of the tiles of
+    accesses. python: words of Python in them that see a tile as one value. prepared: something other than a kernel
+    had filled a tensor that one got, and not with one number. races, promises: sentences."""
 
     tensors: list[Counts]
     kernels: list[tuple[str, list[int]]]
@@ -280,7 +283,8 @@ class Replayed(Record):
 
 
 class Speed(Record):
-    """The timed call: seconds, the copy's bytes per second in the same process, the inputs' and results' sampled rows."""
+    """The timed call: seconds, the copy's bytes per second in the same process, the inputs' and results' sampled
+    rows."""
 
     error: Error | None = None
     seconds: float = 0.0
@@ -291,9 +295,9 @@ class Speed(Record):
 
 
 class Played(Record):
-    """What the replay of a task gave: of each case that launched something, the calls that had to be run. refused: why the
-    launches cannot be run by themselves. fault: the case in which the function did around its launches what it must not, the
-    kind of failure, and words.
+    """What the replay of a task gave: of each case that launched something, the calls that had to be run. refused: why
+    the launches cannot be run by themselves. fault: the case in which the function did around its launches what it must
+    not, the kind of failure, and words.
     """
 
     finished: bool = False
@@ -311,8 +315,8 @@ class Undecodable(ValueError):
 
 
 def inside(folder: Path, path: Path, most: int) -> bytes:
-    """The content of a plain file that really lies in `folder`; Undecodable where learner code left a link, a pipe, a file
-    of more than `most` bytes or none."""
+    """The content of a plain file that really lies in `folder`; Undecodable where learner code left a link, a pipe, a
+    file of more than `most` bytes or none."""
     try:
         if not path.parent.resolve().is_relative_to(folder.resolve()):
             raise Undecodable(f"{path.name} does not lie in the run's folder")
@@ -352,8 +356,9 @@ Points = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Place(Record, omit_defaults=True):
-    """Where a result is wrong, for the page: the first wrong element, the share of wrong ones, and a map of them; or, of a
-    call of plain values, what came and what is right. Of a number that is not finite results.json holds its name."""
+    """Where a result is wrong, for the page: the first wrong element, the share of wrong ones, and a map of them; or,
+    of a call of plain values, what came and what is right. Of a number that is not finite results.json holds its
+    name."""
 
     output: str = ""
     first: list[int] = []
@@ -374,8 +379,9 @@ class Verdict(Record):
 
     status: passed (every point earned), pending (nothing wrong, and `pending_points` wait for a GPU), failed (something
     checked is wrong; `points` may be above 0 where only speed is missing), not_attempted, ungraded (the grader's own
-    fault, told in `hint`). kind: of the failure, one of diagnose.KINDS. proved, unproved: sentences. likeness: a hash equal
-    for answers that differ in names and blanks only; like_solution: whether it is the published answer's, None unknown.
+    fault, told in `hint`). kind: of the failure, one of diagnose.KINDS. proved, unproved: sentences. likeness: a hash
+    equal for answers that differ in names and blanks only; like_solution: whether it is the published answer's, None
+    unknown.
     """
 
     id: str
@@ -407,11 +413,12 @@ class Verdict(Record):
 class Submission(Record):
     """One submission: a line of results.json, which grading/results.schema.json describes.
 
-    path: as seen from the PATH that was given, with its place inside a zip; file: the same, absolute. learner: the child
-    of the class folder, or the file's name. exercise: empty where the file could not be read. status: graded and pending
-    (as soon as one task is) have a mark; unreadable (the file's fault) and ungraded (the grader's or its machine's) have
-    none, which is not a zero. gradable_points: what can be earned on this machine. isolation: the level of the jail that
-    it got. seed: of the inputs, which --seed repeats; as text, for JSON readers that round. seconds: it took.
+    path: as seen from the PATH that was given, with its place inside a zip; file: the same, absolute. learner: the
+    child of the class folder, or the file's name. exercise: empty where the file could not be read. status: graded and
+    pending (as soon as one task is) have a mark; unreadable (the file's fault) and ungraded (the grader's or its
+    machine's) have none, which is not a zero. gradable_points: what can be earned on this machine. isolation: the level
+    of the jail that it got. seed: of the inputs, which --seed repeats; as text, for JSON readers that round. seconds:
+    it took.
     """
 
     path: str

@@ -109,7 +109,7 @@ def main(argv: list | None = None) -> int:
         print(f"release: {error}", file=sys.stderr)
         return 2
     stale = [(path, text) for path, text in wanted if not path.exists() or path.read_text(encoding="utf-8") != text]
-    orphans = {p for p in (ROOT / "exercises").glob("*.ipynb")} - {path for path, _ in wanted}
+    orphans = set((ROOT / "exercises").glob("*.ipynb")) - {path for path, _ in wanted}
     for path, text in stale:
         if not options.check:
             path.parent.mkdir(exist_ok=True)

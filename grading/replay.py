@@ -3,14 +3,14 @@
     python grading/replay.py FOLDER fork|spawn   waits for claims/go.json, and plays the tasks that it names
     python grading/replay.py FOLDER one TASK SECONDS   plays one
 
-What the learner's process left is only a claim: which functions under @triton.jit were launched, with which arguments, and
-what came back (probe.py's trace). Here these functions, held to plain Triton (plain.py), are launched as the claim says, in
-the interpreter and metered, on fresh inputs: other numbers in tensors of the same form. New tensors start as NaN or
-constant; what torch or Python put into them is taken over, but it was made from other numbers. So a result that is right
-here was computed by these kernels. Every specialisation goes through Triton's front end, and one for each kernel and its
-dtypes is compiled for sm_80 and sm_90. On a GPU the kernels are launched compiled too, and timed, by a clock that no
-learner's code can reach. Each task is played in a process of its own, forked from one that has Triton loaded, which
-can write to that task's results alone.
+What the learner's process left is only a claim: which functions under @triton.jit were launched, with which arguments,
+and what came back (probe.py's trace). Here these functions, held to plain Triton (plain.py), are launched as the claim
+says, in the interpreter and metered, on fresh inputs: other numbers in tensors of the same form. New tensors start as
+NaN or constant; what torch or Python put into them is taken over, but it was made from other numbers. So a result that
+is right here was computed by these kernels. Every specialisation goes through Triton's front end, and one for each
+kernel and its dtypes is compiled for sm_80 and sm_90. On a GPU the kernels are launched compiled too, and timed, by a
+clock that no learner's code can reach. Each task is played in a process of its own, forked from one that has Triton
+loaded, which can write to that task's results alone.
 """
 
 import ast
@@ -165,7 +165,8 @@ class Player:
         self.kernels[launch.kernel][tuple(launch.grid)](**values, **options)
 
     def _fill(self, storages: dict, number: int, state: record.State, given: dict) -> None:
-        """A storage as it was before a launch: an input, a constant, or what something other than a kernel had put there."""
+        """A storage as it was before a launch: an input, a constant, or what something other than a kernel had put
+        there."""
         import torch
 
         from grading.probe import DTYPES
@@ -474,7 +475,8 @@ def play(task_id: str, folder: Path) -> None:
 
 
 def to_play(calls: list) -> list:
-    """Which of a case's calls have to be run: the second, and the first too where it was not the same but for its numbers."""
+    """Which of a case's calls have to be run: the second, and the first too where it was not the same but for its
+    numbers."""
     if len(calls) < 2:
         return list(range(len(calls)))
     return [1] if _form(calls[0]) == _form(calls[1]) else [0, 1]
@@ -499,8 +501,8 @@ def configs(call: record.Call, number: int) -> list:
 
 
 def around(number: int, calls: list, returned: set) -> tuple | None:
-    """(case, kind of failure, words) where a function did around its launches what it must not: kept something from call to
-    call, or changed a result after the last launch.
+    """(case, kind of failure, words) where a function did around its launches what it must not: kept something from
+    call to call, or changed a result after the last launch.
 
     returned: storages that calls have returned so far; those of these calls are added.
     """
@@ -573,8 +575,8 @@ def _case(
 
 
 def too_wide(shapes: list, most) -> list:
-    """The shape of an access that is wider than `most`; [] for none. most: of any side, or the two sides of a tile, which an
-    access of one dimension may take flat; None for no limit."""
+    """The shape of an access that is wider than `most`; [] for none. most: of any side, or the two sides of a tile,
+    which an access of one dimension may take flat; None for no limit."""
     for shape in shapes if most is not None else []:
         sides = sorted((side for side in shape if side > 1), reverse=True)
         allowed = (
@@ -669,8 +671,8 @@ def main(folder: Path, spawn: bool) -> int:
     """Wait for claims/go.json, and play the tasks that it names, each in a child of its own, for as
     much of a processor's time as it says; how long that takes is the machine's affair, within its patience.
 
-    spawn: a child starts afresh, as a GPU needs it, for CUDA does not survive a fork, and is alone, for it may be timed.
-    Otherwise it is a fork of this process, which loads Triton while the notebook still runs.
+    spawn: a child starts afresh, as a GPU needs it, for CUDA does not survive a fork, and is alone, for it may be
+    timed. Otherwise it is a fork of this process, which loads Triton while the notebook still runs.
     """
     if not spawn:
         from grading import probe  # noqa: F401

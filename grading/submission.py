@@ -68,8 +68,8 @@ def grade(
 ) -> Submission:
     """The record of one submission, as results.json holds it. Raises Unreadable or Missing.
 
-    cell_seconds: what one cell, or the kernels of one task, may take. seconds: what the whole submission may take. seed: of
-    the inputs; secret and drawn here by default.
+    cell_seconds: what one cell, or the kernels of one task, may take. seconds: what the whole submission may take.
+    seed: of the inputs; secret and drawn here by default.
     """
     begun = time.monotonic()
     handed = handed if isinstance(handed, Handed) else alone(Path(handed))
@@ -99,7 +99,7 @@ def graded(
 
     A fault of the grader's is tried once more; after that the submission is ungraded, which is not a zero.
     """
-    for attempt in (1, 2):
+    for _attempt in (1, 2):
         try:
             return grade(handed, cell_seconds, root, seed, seconds)
         except Unreadable as error:
@@ -330,15 +330,16 @@ def _broken(task: Task, end: dict) -> Verdict:
     line = f" (line {end['line']} of the cell)" if end.get("line") else ""
     advice = {
         "NameError": "Whatever an answer needs has to stand in an answer cell: only those are carried over.",
-        "ModuleNotFoundError": "While grading only instruments, torch, triton and numpy can be imported; write the kernel "
-        "yourself.",
+        "ModuleNotFoundError": "While grading only instruments, torch, triton and numpy can be imported; write the "
+        "kernel yourself.",
         "NotImplementedError": "Keep the answer inside functions, so that the cell runs before it is complete.",
     }.get(end["text"].split(":")[0], "Run the notebook from top to bottom in a fresh kernel before you hand it in.")
     return judge.failed(task, Finding("exception", f"the answer cell did not run: {end['text'][:500]}{line}", advice))
 
 
 class Defined:
-    """Whether a function, by its name and source, stands in some cells: `!` lines and blanks, comments and decorators aside."""
+    """Whether a function, by its name and source, stands in some cells: `!` lines and blanks, comments and decorators
+    aside."""
 
     SAME = 20  # functions of one name that are looked at, the last ones
 
@@ -369,7 +370,8 @@ class Defined:
 
 
 class Play:
-    """The process that plays kernels by themselves, in a jail of its own. It loads Triton while the notebook still runs."""
+    """The process that plays kernels by themselves, in a jail of its own. It loads Triton while the notebook still
+    runs."""
 
     def __init__(self, folder: Path, budget: Budget):
         self.folder, self.budget = folder, budget
@@ -397,7 +399,8 @@ class Play:
         )
 
     def play(self, tasks: list, given: dict, traces: dict, seconds: float) -> dict:
-        """Play what these tasks launched, and add what came of it to `traces`; {task id: what kept the grader from it}."""
+        """Play what these tasks launched, and add what came of it to `traces`; {task id: what kept the grader from
+        it}."""
         faults = {}
         for task in tasks:
             try:
@@ -459,7 +462,8 @@ def furnish(folder: Path, files: tuple) -> None:
 
 
 def has_gpu() -> bool:
-    """Whether this machine shows an NVIDIA GPU, and is not told to hide it; known without torch, which takes seconds."""
+    """Whether this machine shows an NVIDIA GPU, and is not told to hide it; known without torch, which takes
+    seconds."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return False
     return any(

@@ -1,4 +1,5 @@
-"""What every notebook keeps to, and what its readers need: links that lead somewhere, pictures with words."""
+"""What every notebook of the course keeps to, and what its readers need: links that lead somewhere, pictures with
+words."""
 
 import re
 from pathlib import Path

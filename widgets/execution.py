@@ -55,10 +55,10 @@ def execution_model(programs: int, sms: int, rows: int, cols: int, warps: int, a
         "Grid, SM, warps, tile, sectors",
         figure,
         (
-            f"A grid of {programs:,} programs; one of them on one of {sms} SMs, its {warps} warps among those of others, "
-            f"one in each quarter of the SM; its tile of {rows} rows of {cols}, two of which a warp loads at once. 32 lanes "
-            f"that read along a row of bf16 touch {along} sectors and use all of them; 32 that read down a column touch "
-            f"{down} and use 2 of 32 bytes of each."
+            f"A grid of {programs:,} programs; one of them on one of {sms} SMs, its {warps} warps among those of "
+            f"others, one in each quarter of the SM; its tile of {rows} rows of {cols}, two of which a warp loads at "
+            f"once. 32 lanes that read along a row of bf16 touch {along} sectors and use all of them; 32 that read "
+            f"down a column touch {down} and use 2 of 32 bytes of each."
         ),
     )
 

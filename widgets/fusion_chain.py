@@ -1,4 +1,5 @@
-"""The chain panel: ops one behind the other, run op by op, as a compiler joins them, and fused as far as it goes."""
+"""The chain panel: ops put one behind the other, run op by op, as a compiler joins them, and fused as far as it
+goes."""
 
 import numpy as np
 

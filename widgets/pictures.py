@@ -1,4 +1,5 @@
-"""Still pictures of the lessons: figures are handed in, nothing is computed here, and each says in words what it shows."""
+"""Still pictures of the lessons: figures are handed in, nothing is computed here, and each says in words what it
+shows."""
 
 from matplotlib.patches import Rectangle
 
@@ -78,7 +79,8 @@ def errors_by_width(widths: list, off: dict, title: str, about: str) -> Panel:
 
 
 def bytes_and_launches(cases: list, copy_rate: float, launch_seconds: float) -> Panel:
-    """Time against bytes of recorded cases, as called and on the GPU alone, beside the copy roof and an empty launch."""
+    """Time against bytes of recorded cases, as called and on the GPU alone, beside the copy roof and an empty
+    launch."""
     figure = canvas(height=330)
     axes = figure.add_axes((0.09, 0.14, 0.89, 0.83))
     span = [1e4, 6e9]
@@ -118,16 +120,17 @@ def bytes_and_launches(cases: list, copy_rate: float, launch_seconds: float) -> 
         "Two limits: bytes and launches",
         figure,
         (
-            f"Time against bytes on an H200, both scales logarithmic. From about {size(launch_seconds * copy_rate)} on, most "
-            f"kernels follow the line of bytes over copy roof; furthest above it, {above(highest):.1f} times, is "
-            f"{highest['kernel']} of {shape}, whose rows are too wide to be read once. The smallest, "
+            f"Time against bytes on an H200, both scales logarithmic. From about {size(launch_seconds * copy_rate)} "
+            f"on, most kernels follow the line of bytes over copy roof; furthest above it, {above(highest):.1f} "
+            f"times, is {highest['kernel']} of {shape}, whose rows are too wide to be read once. The smallest, "
             f"{size(smallest['bytes'])}, takes {time(called)} as called and {time(alone)} on the GPU."
         ),
     )
 
 
 def tile_and_strips() -> Panel:
-    """A matrix product in outline: a tile of C, the strip of A and the strip of B that it needs, and one step over K."""
+    """A matrix product in outline: a tile of C, the strip of A and the strip of B that it needs, and one step over
+    K."""
     figure = canvas(width=520, height=330)
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-3.3, 18.3), ylim=(14.0, -1.1), aspect="equal")
@@ -167,7 +170,7 @@ def tile_and_strips() -> Panel:
         "A tile and its two strips",
         figure,
         (
-            "A program owns a tile of C, BLOCK_M x BLOCK_N. It needs a strip of A, BLOCK_M rows and all of K, and a strip of B, "
-            "all of K and BLOCK_N columns, and goes through both in steps of BLOCK_K (one step is hatched)."
+            "A program owns a tile of C, BLOCK_M x BLOCK_N. It needs a strip of A, BLOCK_M rows and all of K, and a "
+            "strip of B, all of K and BLOCK_N columns, and goes through both in steps of BLOCK_K (one step is hatched)."
         ),
     )

@@ -92,7 +92,7 @@ class Prediction:
         """Keeps the guess for good and tells the answer. A second guess changes nothing."""
         with self._lock:
             if self.guess is None:
-                self.answer  # if it cannot be computed, nothing is locked
+                _ = self.answer  # if it cannot be computed, nothing is locked
                 self.guess = float(guess)
                 self._entry.value = number(self.guess)
                 self._entry.disabled = self._button.disabled = True

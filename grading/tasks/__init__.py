@@ -1,9 +1,10 @@
-"""What is checked, as declarations: one module per lesson with `EXERCISE` and `TASKS`; README.md beside this file says how.
+"""What is checked, as declarations: one module per lesson with `EXERCISE` and `TASKS`; README.md beside this file says
+how.
 
 A task is a function (or a few) that the learner writes. A case is one call of it: inputs from a seeded generator, and
-an fp64 oracle, in numpy, of what has to come out. A slip is a mistake: an edit of the oracle's own source, with its hint.
-The grader and the notebook's `check` use the same tasks and differ only in the seed. Everything here runs outside the
-learner's process.
+an fp64 oracle, in numpy, of what has to come out. A slip is a mistake: an edit of the oracle's own source, with its
+hint. The grader and the notebook's `check` use the same tasks and differ only in the seed. Everything here runs outside
+the learner's process.
 """
 
 import importlib
@@ -140,8 +141,8 @@ class Case:
 
     `rng` draws numbers, other ones at each turn; `rng.sizes` draws shapes, the same at each turn. A name that begins
     with _ is for the oracle alone. function: which of the task's functions; its first by default. hint: said when only
-    this case fails and the shape of the failure says nothing better. same: the numbers hang together in a way that other
-    ones would spoil, so every turn has the same.
+    this case fails and the shape of the failure says nothing better. same: the numbers hang together in a way that
+    other ones would spoil, so every turn has the same.
     """
 
     name: str
@@ -164,11 +165,11 @@ class Slip:
     """A mistake: `fault` says what was done, `hint` what to do.
 
     ways: edits of the oracle's own source, "old -> new", each one way to make the mistake; a tuple of them is one way
-    that takes several edits. The edited oracle gives what the mistake gives. It may use TILE, the width of a tile of the
-    learner's kernel, and dtype("x"), the dtype of an argument. answer: the same mistake in the published answer's text,
-    "old -> new" or a tuple of them, from which the tests make a wrong answer. functions: those of the task whose oracles
-    are edited; by default all whose source holds the text. results: the names of the results that the mistake spoils,
-    where it says nothing about the others.
+    that takes several edits. The edited oracle gives what the mistake gives. It may use TILE, the width of a tile of
+    the learner's kernel, and dtype("x"), the dtype of an argument. answer: the same mistake in the published answer's
+    text, "old -> new" or a tuple of them, from which the tests make a wrong answer. functions: those of the task whose
+    oracles are edited; by default all whose source holds the text. results: the names of the results that the mistake
+    spoils, where it says nothing about the others.
     """
 
     fault: str
@@ -227,8 +228,8 @@ def plain(arguments: dict) -> dict:
 
 
 def expected(oracle: Callable, arguments: dict, results: Callable | None = None) -> list:
-    """What `oracle` says has to come out, one Expected per result. results: where they are declared; the oracle itself by
-    default."""
+    """What `oracle` says has to come out, one Expected per result. results: where they are declared; the oracle itself
+    by default."""
     declared = results or oracle
     came = called(oracle, plain(arguments))
     came = came if isinstance(came, (tuple, list)) and len(declared.results) > 1 else (came,)
@@ -260,10 +261,11 @@ class Task:
     the launch; all else is numbers that the learner's process never saw. contiguous: results lie in memory row by row.
     minimum_bytes(**arguments) -> {role: bytes}, bytes_factor: bytes requested may be at most factor x minimum.
     sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes.
-    max_tile: widest side of a tile that an access may have, or the two sides of a tile of two dimensions. tile_elements(**arguments): largest operand that a torch
-    operation may touch. torch_operations: the aten operations that may touch more; views always may. ieee: on fp32 alone,
-    no kernel may multiply in TF32 when it is compiled. speed: what a GPU adds. hints: {kind of failure: what to do},
-    before diagnose.py's own words. success: said with a pass.
+    max_tile: widest side of a tile that an access may have, or the two sides of a tile of two dimensions.
+    tile_elements(**arguments): largest operand that a torch operation may touch. torch_operations: the aten operations
+    that may touch more; views always may. ieee: on fp32 alone, no kernel may multiply in TF32 when it is compiled.
+    speed: what a GPU adds. hints: {kind of failure: what to do}, before diagnose.py's own words. success: said with a
+    pass.
     """
 
     id: str
@@ -308,8 +310,8 @@ class Task:
         return self.cases[index].function or next(iter(self.functions))
 
     def mistaken(self, slip: Slip) -> list:
-        """[(function, edited oracle)], one for each way of a slip and each function that it touches; ValueError where an
-        edit fits nothing."""
+        """[(function, edited oracle)], one for each way of a slip and each function that it touches; ValueError where
+        an edit fits nothing."""
         return _mistaken(self, slip)
 
 
@@ -382,8 +384,8 @@ def guesses(task: Task, slip: Slip, function: str, arguments: dict, widths: list
 class Given:
     """The inputs of a task for one submission, and what has to come out: each made once.
 
-    Turn 0 and 1 are what the learner's process gets, one call each; 2 and 3 what the replay of these calls gets, which no
-    learner's code has seen but for the vectors that the task lets it prepare.
+    Turn 0 and 1 are what the learner's process gets, one call each; 2 and 3 what the replay of these calls gets, which
+    no learner's code has seen but for the vectors that the task lets it prepare.
     """
 
     def __init__(self, task: Task, seed: int):
@@ -391,7 +393,8 @@ class Given:
         self._arguments, self._expected = {}, {}
 
     def arguments(self, index: int, turn: int = 0) -> dict:
-        """The inputs of one case at one turn: they depend on the seed, the task, the case and the turn, on nothing else."""
+        """The inputs of one case at one turn: they depend on the seed, the task, the case and the turn, on nothing
+        else."""
         if (index, turn) not in self._arguments:
             case = self.task.cases[index]
             made = case.make(Draw([self.seed, *map(ord, self.task.id), index], 0 if case.same else turn))
@@ -401,7 +404,8 @@ class Given:
         return self._arguments[index, turn]
 
     def _kept(self, index: int, turn: int, made: dict) -> dict:
-        """`made` with plain values as at the first turn, and, for a replay, vectors as the learner's process had them."""
+        """`made` with plain values as at the first turn, and, for a replay, vectors as the learner's process had
+        them."""
         first = self.arguments(index, 0)
         before = self.arguments(index, turn - 2) if turn >= 2 else {}
         kept = {}

@@ -502,8 +502,8 @@ ADDED = Task(
     minimum_bytes=added_bytes,
     hints={
         "unwritten": "The tile is narrower than the row: BLOCK = triton.next_power_of_2(cols), as in 05.3.",
-        "bytes": "x and residual are read once, residual and y are written once, and nothing else moves: keep the sum in "
-        "registers until y is stored.",
+        "bytes": "x and residual are read once, residual and y are written once, and nothing else moves: keep the sum "
+        "in registers until y is stored.",
     },
     speed=Speed(
         points=1,

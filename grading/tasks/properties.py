@@ -1,7 +1,7 @@
 """Cases by property: the shapes that every kernel over rows, vectors or tiles has to get right, from one named set.
 
-A test holds every kernel task to it: more programs than any GPU has multiprocessors, sizes around a power of two, a single
-element, and operands as far from contiguous as the task's card lets them be.
+A test holds every kernel task to it: more programs than any GPU has multiprocessors, sizes around a power of two, a
+single element, and operands as far from contiguous as the task's card lets them be.
 """
 
 from grading.tasks import Case
@@ -20,12 +20,15 @@ ROWS = {
     "a wide row": (2, 4099, "bf16", 0),
     "more rows than a GPU has multiprocessors": (MANY, 48, "fp32", 0),
 }
-PADDED = "This x has padded rows: the next row starts x.stride(0) elements on, not cols. What you allocate has rows of its own."
+PADDED = (
+    "This x has padded rows: the next row starts x.stride(0) elements on, not cols. "
+    "What you allocate has rows of its own."
+)
 
 
 def row_cases(make, function: str = "", leave_out: tuple = (), **dtypes: str) -> tuple:
-    """The cases of ROWS for a kernel that takes a matrix row by row. make(rows, cols, dtype, row_stride) -> a Case's `make`,
-    row_stride None for contiguous rows. dtypes: {name of a case, blanks as _: another dtype}."""
+    """The cases of ROWS for a kernel that takes a matrix row by row. make(rows, cols, dtype, row_stride) -> a Case's
+    `make`, row_stride None for contiguous rows. dtypes: {name of a case, blanks as _: another dtype}."""
     found = []
     for name, (rows, cols, dtype, pad) in ROWS.items():
         if name in leave_out:

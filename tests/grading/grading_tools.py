@@ -63,7 +63,8 @@ def edited(source: str, *changes: tuple) -> str:
 
 
 def handed_in(exercise: str, changes: dict, path: Path, base: str = "solutions") -> Path:
-    """A submission at `path`: the notebook of folder `base` with the answers of `changes`, {task id: source}, in it."""
+    """A submission at `path`: the notebook of folder `base`, with the answers of `changes` ({task id: source}) in
+    it."""
     nb = nbformat.read(ROOT / base / f"{exercise}.ipynb", as_version=4)
     for cell in nb.cells:
         if grade_id(cell).startswith("answer_") and task_id(grade_id(cell)) in changes:

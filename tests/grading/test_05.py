@@ -594,9 +594,9 @@ WRONG = {
         [
             (
                 "def add_gemma_norm(x",
-                "def reference(x, residual, weight, eps):\n    total = x.float().numpy() + residual.numpy()\n"
-                "    residual.numpy()[:] = total\n    scale = 1 / ((total**2).mean(1, keepdims=True) + eps)**0.5\n"
-                "    return torch.from_numpy(total * scale * (1 + weight.numpy()))\n\n\ndef add_gemma_norm(x",
+                "def reference(x, residual, weight, eps):\n    total = x.float().numpy() + residual.numpy()\n    "
+                "residual.numpy()[:] = total\n    scale = 1 / ((total**2).mean(1, keepdims=True) + eps)**0.5\n    "
+                "return torch.from_numpy(total * scale * (1 + weight.numpy()))\n\n\ndef add_gemma_norm(x",
             ),
             ("    y = torch", "    made = reference(x, residual, weight, eps)\n    y = torch"),
             ("(x, residual, weight, y, cols", "(made, made, weight, y, cols"),

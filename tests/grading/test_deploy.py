@@ -1,4 +1,5 @@
-"""What instructors copy elsewhere: the workflow, Gradescope's folder and the container's recipe name things that exist."""
+"""What instructors copy elsewhere: the workflow, Gradescope's folder and the container's recipe name things that
+exist."""
 
 import json
 import os

@@ -14,8 +14,8 @@ def test_stride_and_offset_cost_sectors():
     assert "touch 3 sectors, 96 B, so 67%" in panel.sentence and panel.png != before
     assert "touch 32 sectors, 1,024 B, so 6%" in panel.set(stride=16, offset=0).sentence
     assert (
-        "Neighbours from a sector's start take 2. If nothing else used the rest, the H200's 4.8 TB/s would deliver 300 GB/s."
-        in panel.sentence
+        "Neighbours from a sector's start take 2. If nothing else used the rest, the H200's 4.8 TB/s would "
+        "deliver 300 GB/s." in panel.sentence
     )
 
 

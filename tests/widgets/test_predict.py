@@ -73,7 +73,7 @@ def test_a_callable_answers_once_when_needed():
     asked = predict("late", "How many?", lambda: calls.append(1) or 12)
     assert calls == []
     asked.lock(10)
-    asked.verdict
+    assert asked.verdict
     assert asked.answer == 12 and calls == [1]
 
 

@@ -47,7 +47,8 @@ def exercise_of(task: str) -> str:
 
 
 def attack(name: str) -> str:
-    """An attack gains no point and leaves no blank, in its task and in any other; what was right beside it stays right."""
+    """An attack gains no point and leaves no blank, in its task and in any other; what was right beside it stays
+    right."""
     _, task, source = ATTACKS[name]
     exercise = exercise_of(task)
     published = answers(exercise)

@@ -1,9 +1,10 @@
-"""Attacks on the grader, as data. Each is an answer that does not deserve its points, or code that tries to leave the run.
+"""Attacks on the grader, as data. Each is an answer that does not deserve its points, or code that tries to leave the
+run.
 
-An attack replaces the answer of `task` by `source`; {SOLUTION} in it is the right answer, {EDIT:old|new} the right answer
-with a change, {WRONG} one that leaves out 1 + weight, {CANARY} the path of a file outside the run that must neither be
-read nor written, {ROOT} the course, {PORT} a port that listens on this machine. None may gain a point, and none may
-leave a mark outside its folder.
+An attack replaces the answer of `task` by `source`; {SOLUTION} in it is the right answer, {EDIT:old|new} the right
+answer with a change, {WRONG} one that leaves out 1 + weight, {CANARY} the path of a file outside the run that must
+neither be read nor written, {ROOT} the course, {PORT} a port that listens on this machine. None may gain a point, and
+none may leave a mark outside its folder.
 """
 
 from dataclasses import dataclass
@@ -161,7 +162,8 @@ def add_gemma_norm(x, residual, weight, eps):
         "decoy launch",
         "05.3",
         INSTEAD
-        + "    a, b = by_torch(x, weight, eps)\n    y.numpy()[:], scale.numpy()[:] = a.numpy(), b.numpy()\n    return y, scale\n",
+        + "    a, b = by_torch(x, weight, eps)\n    y.numpy()[:], scale.numpy()[:] = a.numpy(), b.numpy()\n"
+        + "    return y, scale\n",
     ),
     Attack(
         "torch with the watch taken off",
@@ -457,7 +459,8 @@ def wide_norm(x, weight, eps, out_dtype):
         "05.3",
         "import gc\n"
         + DEF
-        + "    found = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.shape == x.shape and t is not x]\n"
+        + "    found = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) "
+        + "and t.shape == x.shape and t is not x]\n"
         "    return (found or [torch.empty(x.shape)])[0].float(), torch.empty(len(x))\n",
     ),
     Attack(
@@ -474,7 +477,8 @@ def wide_norm(x, weight, eps, out_dtype):
         "05.3",
         "{SOLUTION}\nkernel_norm, old = gemma_norm, {}\n"
         + DEF
-        + "    if x.shape not in old: old[x.shape] = kernel_norm(torch.ones_like(x), weight, eps)\n    return old[x.shape]\n",
+        + "    if x.shape not in old: old[x.shape] = kernel_norm(torch.ones_like(x), weight, eps)\n"
+        + "    return old[x.shape]\n",
     ),
     Attack(
         "cached by pointer",
