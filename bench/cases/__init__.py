@@ -82,6 +82,11 @@ def random(*shape, dtype) -> torch.Tensor:
     return torch.randn(*shape, device=device()).to(dtype)
 
 
+def with_gradients(*tensors: torch.Tensor) -> tuple:
+    """The tensors, asked to gather gradients."""
+    return tuple(tensor.requires_grad_() for tensor in tensors)
+
+
 def by_columns(x: torch.Tensor) -> torch.Tensor:
     """A copy of a matrix whose columns lie together in memory, not its rows."""
     return x.detach().t().contiguous().t()
