@@ -101,7 +101,7 @@ def versions() -> dict:
     return {
         "device": torch.cuda.get_device_name(),
         "driver": driver.stdout.strip(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # of a class of its own
         "triton": triton.__version__,
         "date": datetime.date.today().isoformat(),
     }

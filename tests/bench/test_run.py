@@ -1,5 +1,7 @@
 """bench/run.py and bench/machine.py add to what is recorded; here nothing is measured, so no GPU is needed."""
 
+import subprocess
+
 import msgspec
 import pytest
 import torch
@@ -100,3 +102,10 @@ def test_the_machine_needs_the_file_that_run_makes(recorded, capsys):
         machine.main(["--json", str(recorded.parent / "none.json")])
     assert stopped.value.code == 2
     assert "none.json: no such file; bench/run.py makes it" in capsys.readouterr().err
+
+
+def test_versions_are_plain_words(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    monkeypatch.setattr(run.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess((), 0, "580\n"))
+    found = run.versions()
+    assert {type(word) for word in found.values()} == {str} and found["driver"] == "580"
