@@ -2,14 +2,14 @@
 
     python bench/counters.py [--json FILE]
 
-Runs itself under `ncu`, which flushes the caches before each kernel, and writes the list `counters` into the figures'
-file: {kernel, variant, shape, dtype, dram_read, dram_written, us}. Needs a GPU, ncu and the right to read counters.
+Runs itself under `ncu`, which flushes the caches before each kernel, and writes `counters` (instruments/results.py)
+into the figures' file, which bench/run.py makes: bench/results/<gpu>.json unless given. Needs a GPU, ncu and the right
+to read counters.
 """
 
 import argparse
 import csv
 import io
-import json
 import shutil
 import subprocess
 import sys
@@ -18,10 +18,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+import msgspec
 import torch
 
 from bench.cases import counted
 from instruments import results
+from instruments.results import Counter
 
 METRICS = {"dram__bytes_read.sum": "dram_read", "dram__bytes_write.sum": "dram_written", "gpu__time_duration.sum": "us"}
 UNITS = {
@@ -47,17 +49,22 @@ def launch_all():
         torch.cuda.synchronize()
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, default=results.RESULTS / "h200.json")
+    parser.add_argument("--json", type=Path, help="the figures' file")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.launch:
         launch_all()
         return 0
     if not torch.cuda.is_available() or not shutil.which("ncu"):
         print("bench/counters.py: needs a GPU and Nsight Compute (ncu)", file=sys.stderr)
         return 2
+    path = options.json or results.place()
+    try:
+        figures = results.read(path)
+    except ValueError as error:
+        parser.error(str(error))
     runs = counted()
     kernels = "|".join(sorted({run.kernel for run in runs}))
     done = subprocess.run(
@@ -93,24 +100,22 @@ def main() -> int:
         )
         return 1
     counters = [
-        {
-            "kernel": run.kernel,
-            "variant": run.variant,
-            "shape": list(run.shape),
-            "dtype": "bf16",
-            "dram_read": int(f["dram_read"]),
-            "dram_written": int(f["dram_written"]),
-            "us": f["us"],
-        }
+        Counter(
+            kernel=run.kernel,
+            variant=run.variant,
+            shape=run.shape,
+            dtype="bf16",
+            dram_read=int(f["dram_read"]),
+            dram_written=int(f["dram_written"]),
+            us=f["us"],
+        )
         for run, f in zip(runs, read)
     ]
-    content = json.loads(options.json.read_text())
-    content["counters"] = counters
-    options.json.write_text(json.dumps(content, indent=1) + "\n")
+    results.store(msgspec.structs.replace(figures, counters=counters), path)
     for c in counters:
         print(
-            f"{c['kernel']}, {c['variant']}, {c['shape']}: read {c['dram_read'] / 1e6:,.1f} MB, "
-            f"written {c['dram_written'] / 1e6:,.1f} MB, {c['us']:.1f} us"
+            f"{c.kernel}, {c.variant}, {c.shape}: read {c.dram_read / 1e6:,.1f} MB, "
+            f"written {c.dram_written / 1e6:,.1f} MB, {c.us:.1f} us"
         )
     return 0
 

@@ -19,7 +19,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 import torch
 
-from bench.cases import case_name, families
+from bench.cases import families
+from instruments.gpus import dtype_name
+from instruments.results import case_name
 
 DTYPES = (torch.bfloat16, torch.float32)
 
@@ -27,7 +29,7 @@ DTYPES = (torch.bfloat16, torch.float32)
 def launches() -> dict[str, Callable]:
     """{"rmsnorm 3x5 bf16": a call that launches every kernel of kernels/rmsnorm.py at that size}, of every family."""
     return {
-        case_name(name, size, dtype): partial(family.sanitize, *size, dtype)
+        case_name(name, size, dtype_name(dtype)): partial(family.sanitize, *size, dtype)
         for name, family in families().items()
         for dtype in DTYPES
         for size in family.RAGGED

@@ -12,6 +12,8 @@ import json
 import sys
 from pathlib import Path
 
+from instruments.files import write_whole
+
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- lessons:begin -->\n", "<!-- lessons:end -->\n"
 
@@ -61,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         if text != current:
             print("README.md does not show the lessons as they are: run python -m instruments.contents")
         return int(text != current)
-    readme.write_text(current, encoding="utf-8")
+    write_whole(readme, current.encode())
     return 0
 
 

@@ -22,6 +22,7 @@ import torch
 
 from instruments.backend import device
 from instruments.gpus import dtype_name
+from instruments.results import case_name
 from instruments.traffic import Traffic
 
 #: Rows and columns that end inside a tile, on the way from one plan of a kernel to the next.
@@ -59,7 +60,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        return case_name(self.kernel, self.shape, self.dtype)
+        return case_name(self.kernel, self.shape, dtype_name(self.dtype))
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,6 @@ class Counted:
     variant: str
     shape: tuple
     make: Callable
-
-
-def case_name(kernel: str, shape: tuple, dtype: torch.dtype) -> str:
-    """'rmsnorm 8192x8192 bf16'"""
-    return f"{kernel} {'x'.join(map(str, shape))} {dtype_name(dtype)}"
 
 
 def random(*shape, dtype) -> torch.Tensor:

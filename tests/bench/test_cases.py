@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from bench.cases import case_name, cases, counted, families
+from bench.cases import cases, counted, families
 from instruments import results
-from instruments.gpus import DTYPES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,11 +25,10 @@ def test_no_name_comes_twice():
 
 def test_what_is_recorded_still_has_its_case():
     """A figure whose case was renamed would never be measured again."""
-    recorded = results.load()
-    names = {case.name for case in cases()}
-    assert {case_name(c["kernel"], c["shape"], DTYPES[c["dtype"]]) for c in recorded["cases"]} <= names
+    recorded = results.load("h200")
+    assert {case.name for case in recorded.cases} <= {case.name for case in cases()}
     launches = {(launch.kernel, launch.variant, launch.shape) for launch in counted()}
-    assert {(c["kernel"], c["variant"], tuple(c["shape"])) for c in recorded["counters"]} <= launches
+    assert {(c.kernel, c.variant, c.shape) for c in recorded.counters} <= launches
 
 
 def test_the_bench_lists_its_cases_without_a_gpu():
