@@ -41,12 +41,14 @@ test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on 
 corpora: .venv/test  ## grade the grader: right and wrong answers over SEEDS seeds (50), and attacks
 	@$(BIN)/python tests/grading/corpora.py --seeds $(or $(SEEDS),50)
 
-lessons: .venv/test  ## run lessons and solutions and store what they show; write exercises from solutions
+lessons: .venv/test  ## run lessons and solutions, store what they show; write exercises and the README's contents
 	@$(BIN)/python -m instruments.notebooks $(if $(ONLY),--only $(ONLY))
 	@$(BIN)/python -m grading.release
+	@$(BIN)/python -m instruments.contents
 
-format: .venv/setup  ## write every notebook's first cell and canonical form, running nothing
+format: .venv/setup  ## write every notebook's first cell and canonical form, and the README's contents; run nothing
 	@$(BIN)/python -m instruments.notebooks --format
+	@$(BIN)/python -m instruments.contents
 
 bench: .venv/setup  ## time every kernel, and the machine itself, on this GPU; write the README's table
 	@$(BIN)/python bench/run.py

@@ -1,15 +1,15 @@
-"""DRAM bytes that kernels really moved, read from the GPU's hardware counters with Nsight Compute.
+"""DRAM bytes that the launches of bench/cases/ really moved, read from the GPU's hardware counters with Nsight Compute.
 
     python bench/counters.py [--json FILE]
 
-Runs itself under `ncu`, which flushes the caches before each kernel, and writes the list `counters` into the figures'
-file: {kernel, variant, shape, dtype, dram_read, dram_written, us}. Needs a GPU, ncu and the right to read counters.
+Runs itself under `ncu`, which flushes the caches before each kernel, and writes `counters` (instruments/results.py)
+into the figures' file, which bench/run.py makes: bench/results/<gpu>.json unless given. Needs a GPU, ncu and the right
+to read counters.
 """
 
 import argparse
 import csv
 import io
-import json
 import shutil
 import subprocess
 import sys
@@ -18,9 +18,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+import msgspec
 import torch
 
+from bench.cases import counted
 from instruments import results
+from instruments.results import Counter
 
 METRICS = {"dram__bytes_read.sum": "dram_read", "dram__bytes_write.sum": "dram_written", "gpu__time_duration.sum": "us"}
 UNITS = {
@@ -35,59 +38,35 @@ UNITS = {
     "us": 1,
     "ms": 1e3,
 }
-NORMS = ((1024, 8192), (65536, 8192))
-MATMUL = (8192, 8192, 8192)
-TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
-
-
-def _norm(variant, shape):
-    from kernels.rmsnorm import rmsnorm
-
-    rows, cols = shape
-    x, weight = (torch.randn(*s, device="cuda").to(torch.bfloat16) for s in ((rows, cols), (cols,)))
-    return lambda: rmsnorm(x, weight, path=variant)
-
-
-def _matmul(group, shape):
-    from kernels.matmul import matmul_grouped_kernel
-
-    M, N, K = shape
-    a, b, c = (torch.randn(*s, device="cuda").to(torch.bfloat16) for s in ((M, K), (K, N), (M, N)))
-    programs = (M // TILE["BLOCK_M"]) * (N // TILE["BLOCK_N"])
-    return lambda: matmul_grouped_kernel.fn[(programs,)](
-        a, b, c, M, N, K, *a.stride(), *b.stride(), PRECISION="ieee", GROUP_M=group, **TILE
-    )
-
-
-#: (kernel, variant, shape, maker of a call that launches the kernel once), in the order they are profiled.
-RUNS = [
-    ("rmsnorm", variant, shape, lambda variant=variant, shape=shape: _norm(variant, shape))
-    for shape in NORMS
-    for variant in ("two_pass", "streaming", "resident")
-]
-RUNS += [("matmul", f"groups of {group}", MATMUL, lambda group=group: _matmul(group, MATMUL)) for group in (1, 8, 16)]
 
 
 def launch_all():
     """What runs under ncu: each call once to compile, then once more to be read."""
-    for _, _, _, make in RUNS:
-        call = make()
+    for launch in counted():
+        call = launch.make()
         for _ in range(2):
             call()
         torch.cuda.synchronize()
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, default=results.RESULTS / "h200.json")
+    parser.add_argument("--json", type=Path, help="the figures' file")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.launch:
         launch_all()
         return 0
     if not torch.cuda.is_available() or not shutil.which("ncu"):
         print("bench/counters.py: needs a GPU and Nsight Compute (ncu)", file=sys.stderr)
         return 2
+    path = options.json or results.place()
+    try:
+        figures = results.read(path)
+    except ValueError as error:
+        parser.error(str(error))
+    runs = counted()
+    kernels = "|".join(sorted({run.kernel for run in runs}))
     done = subprocess.run(
         [
             "ncu",
@@ -95,7 +74,7 @@ def main() -> int:
             "none",
             "--csv",
             "--kernel-name",
-            "regex:(rmsnorm|matmul)_.*_kernel",
+            f"regex:({kernels})_.*_kernel",
             "--metrics",
             ",".join(METRICS),
             sys.executable,
@@ -105,38 +84,38 @@ def main() -> int:
         capture_output=True,
         text=True,
     )
-    rows = list(csv.DictReader(io.StringIO("\n".join(l for l in done.stdout.splitlines() if l.startswith('"')))))
+    rows = list(
+        csv.DictReader(io.StringIO("\n".join(line for line in done.stdout.splitlines() if line.startswith('"'))))
+    )
     launches: dict = {}
     for row in rows:
         value = float(row["Metric Value"].replace(",", "")) * UNITS[row["Metric Unit"]]
         launches.setdefault(int(row["ID"]), {})[METRICS[row["Metric Name"]]] = value
     read = [launches[i] for i in sorted(launches)][1::2]
-    if len(read) != len(RUNS):
+    if len(read) != len(runs):
         print(
-            f"bench/counters.py: ncu gave {len(launches)} launches, expected {2 * len(RUNS)}\n{done.stdout[-2000:]}"
+            f"bench/counters.py: ncu gave {len(launches)} launches, expected {2 * len(runs)}\n{done.stdout[-2000:]}"
             f"{done.stderr[-2000:]}",
             file=sys.stderr,
         )
         return 1
     counters = [
-        {
-            "kernel": kernel,
-            "variant": variant,
-            "shape": list(shape),
-            "dtype": "bf16",
-            "dram_read": int(f["dram_read"]),
-            "dram_written": int(f["dram_written"]),
-            "us": f["us"],
-        }
-        for (kernel, variant, shape, _), f in zip(RUNS, read)
+        Counter(
+            kernel=run.kernel,
+            variant=run.variant,
+            shape=run.shape,
+            dtype="bf16",
+            dram_read=int(f["dram_read"]),
+            dram_written=int(f["dram_written"]),
+            us=f["us"],
+        )
+        for run, f in zip(runs, read)
     ]
-    content = json.loads(options.json.read_text())
-    content["counters"] = counters
-    options.json.write_text(json.dumps(content, indent=1) + "\n")
+    results.store(msgspec.structs.replace(figures, counters=counters), path)
     for c in counters:
         print(
-            f"{c['kernel']}, {c['variant']}, {c['shape']}: read {c['dram_read'] / 1e6:,.1f} MB, written {c['dram_written'] / 1e6:,.1f} MB, "
-            f"{c['us']:.1f} us"
+            f"{c.kernel}, {c.variant}, {c.shape}: read {c.dram_read / 1e6:,.1f} MB, "
+            f"written {c.dram_written / 1e6:,.1f} MB, {c.us:.1f} us"
         )
     return 0
 

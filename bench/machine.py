@@ -1,28 +1,15 @@
 """What the machine itself costs, told by the smallest kernels: waits, sectors, warps, programs, branches, banks.
 
-    python bench/machine.py [--out FILE] [--only PART,...]    on a GPU: measure, check, write under the key `machine`
+    python bench/machine.py [--json FILE] [--only PART,...]   on a GPU: measure, check, write `machine` into the figures
     python bench/machine.py --dry                             anywhere: tiny sizes, interpreted, checked; writes nothing
 
---out: the figures' file, bench/results/<gpu>.json unless given; what else stands in it stays. --only: parts by name.
+--json: the figures' file, which bench/run.py makes, bench/results/<gpu>.json unless given; what else it holds stays.
+--only: parts by name; the others stay, and were measured with the same versions, or nothing is run.
 
-The key holds device, driver, torch, triton, date, and a list of records per part. us, us_p20, us_p80 are microseconds
-of a call, replayed from CUDA graphs in turns with the others of its list; gbps counts the bytes the kernel wants.
-
-latency     one warp follows a random round trip of 128-byte stops: bytes in all; cycles and ns per load,
-            the two instructions that make its address included
-reads       `pattern`: stride or offset (`by` elements, loads of one element each), wide (stride 1, loads of 16 bytes)
-            or scattered (runs of `by` elements, each anywhere in 2**30 of them); dtype
-copy        kernels/copy.py's kernel: block, warps, registers
-stages      rows summed by a loop of tl.range(num_stages=stages): programs (one per row), warps, registers, shared
-programs    an empty kernel: programs, warps; ns_per_program
-transpose   8192 x 8192, dtype; variant: who goes along rows, and who down columns
-divergence  a loop that half of the lanes run: `together` lanes of a kind are neighbours; and Triton's own two ways
-banks       a tile of 32 x 32 words, transposed in shared memory `rounds` times; phases: how many of its
-            rows are shifted apart; passes: of a warp's read of a column, by the model
+What each part measures: instruments/results.py.
 """
 
 import argparse
-import json
 import math
 import sys
 from pathlib import Path
@@ -30,14 +17,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+import msgspec
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from bench.run import empty_kernel, figures_file, versions, write
-from instruments import timing
+from bench.run import empty_kernel, need_same, versions
+from instruments import results, timing
 from instruments.backend import device, tl, triton
 from instruments.gpus import DTYPES
+from instruments.results import Banks, Copy, Divergence, Latency, Machine, Programs, Read, Stages, Transpose
 from instruments.sectors import bank_passes
 from kernels.copy import copy_kernel
 
@@ -56,7 +45,7 @@ def timed(functions: dict, args: tuple, nbytes: int) -> dict:
     if device() == "cpu":
         for function in functions.values():
             function(*args)
-        return {name: {"us": math.nan} for name in functions}
+        return {name: dict.fromkeys(("us", "us_p20", "us_p80"), math.nan) for name in functions}
     timings = timing.from_graphs(functions, args, nbytes, BUDGET * len(functions))
     torch.cuda.empty_cache()
     return {name: {"us": t.median * 1e6, "us_p20": t.p20 * 1e6, "us_p80": t.p80 * 1e6} for name, t in timings.items()}
@@ -73,8 +62,10 @@ def rate(nbytes: int, times: dict) -> dict:
 
 
 def resources(kernel) -> dict:
-    """Registers per thread and bytes of shared memory of what a launch returned; nothing from the interpreter."""
-    return {"registers": kernel.n_regs, "shared": kernel.metadata.shared} if hasattr(kernel, "n_regs") else {}
+    """Registers per thread and bytes of shared memory of what a launch returned; 0 from the interpreter."""
+    if not hasattr(kernel, "n_regs"):
+        return {"registers": 0, "shared": 0}
+    return {"registers": kernel.n_regs, "shared": kernel.metadata.shared}
 
 
 @triton.jit
@@ -110,7 +101,7 @@ def round_trip(nbytes: int) -> torch.Tensor:
     return circle
 
 
-def latency(small: bool) -> list:
+def latency(small: bool) -> list[Latency]:
     found = []
     sizes = [1 << 10] if small else sorted({*(1 << k for k in range(14, 31)), *(3 << k for k in range(13, 29))})
     for nbytes in sizes:
@@ -128,7 +119,7 @@ def latency(small: bool) -> list:
             continue
         runs = torch.tensor([chase(min(stops, 1 << 12), 1 << 15) for _ in range(5)], dtype=torch.float64)
         cycles, ns = (runs.median(dim=0).values / (1 << 15)).tolist()
-        found.append({"bytes": nbytes, "cycles": cycles, "ns": ns})
+        found.append(Latency(bytes=nbytes, cycles=cycles, ns=ns))
     return found
 
 
@@ -163,7 +154,7 @@ def scattered_places(count: int, run: int, runs: int, shift: int) -> torch.Tenso
     return at * run + lane % run
 
 
-def reads(small: bool) -> list:
+def reads(small: bool) -> list[Read]:
     count, block, everything = (256, 128, 1 << 12) if small else (1 << 25, 2048, 1 << 30)
     programs, found = count // block, []
 
@@ -202,12 +193,12 @@ def reads(small: bool) -> list:
                 functions[pattern, by] = function
             nbytes = count * x.element_size()
             for (pattern, by), times in timed(functions, (x,), nbytes).items():
-                found.append({"pattern": pattern, "by": by, "dtype": dtype, **times, **rate(nbytes, times)})
+                found.append(Read(pattern=pattern, by=by, dtype=dtype, **times, **rate(nbytes, times)))
             del x
     return found
 
 
-def copies(small: bool) -> list:
+def copies(small: bool) -> list[Copy]:
     x = torch.empty(1 << 13 if small else 1 << 27, dtype=torch.bfloat16, device=device()).normal_()
     functions, kernels = {}, {}
 
@@ -228,7 +219,7 @@ def copies(small: bool) -> list:
                 assert torch.equal(functions[block, warps](x), x), (block, warps)
     nbytes = 2 * x.numel() * x.element_size()
     return [
-        {"block": block, "warps": warps, **resources(kernels[block, warps]), **times, **rate(nbytes, times)}
+        Copy(block=block, warps=warps, **resources(kernels[block, warps]), **times, **rate(nbytes, times))
         for (block, warps), times in timed(functions, (x,), nbytes).items()
     ]
 
@@ -243,7 +234,7 @@ def staged_kernel(x_ptr, y_ptr, cols, BLOCK: tl.constexpr, STAGES: tl.constexpr)
     tl.store(y_ptr + row, tl.sum(total))
 
 
-def stages(small: bool) -> list:
+def stages(small: bool) -> list[Stages]:
     """A full GPU, where other programs fill the wait, and one program per SM, where none does."""
     sms = 2 if small else torch.cuda.get_device_properties(0).multi_processor_count
     found = []
@@ -268,20 +259,20 @@ def stages(small: bool) -> list:
                 check(functions[warps, count](x), expected, ("stages", rows, warps, count))
         nbytes = x.numel() * x.element_size()
         found += [
-            {
-                "programs": rows,
-                "warps": warps,
-                "stages": count,
+            Stages(
+                programs=rows,
+                warps=warps,
+                stages=count,
                 **resources(kernels[warps, count]),
                 **times,
                 **rate(nbytes, times),
-            }
+            )
             for (warps, count), times in timed(functions, (x,), nbytes).items()
         ]
     return found
 
 
-def programs(small: bool) -> list:
+def programs(small: bool) -> list[Programs]:
     x = torch.zeros(16, device=device())
     launches = {}
     for warps in (1, 4, 8):
@@ -290,7 +281,7 @@ def programs(small: bool) -> list:
     per_replay = 32  # launches: so many copies of nothing
     nbytes = 0 if small else timing.FRESH * torch.cuda.get_device_properties(0).L2_cache_size // per_replay
     return [
-        {"programs": grid, "warps": warps, **times, "ns_per_program": times["us"] * 1e3 / grid}
+        Programs(programs=grid, warps=warps, **times, ns_per_program=times["us"] * 1e3 / grid)
         for (grid, warps), times in timed(launches, (x,), nbytes).items()
     ]
 
@@ -315,7 +306,7 @@ def transpose_tile_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     tl.store(y_ptr + col[:, None] * n + row[None, :], tl.trans(x), mask=tl.trans(mask))
 
 
-def transposes(small: bool) -> list:
+def transposes(small: bool) -> list[Transpose]:
     n, found = 40 if small else 8192, []
 
     def line(down):
@@ -344,7 +335,7 @@ def transposes(small: bool) -> list:
             assert torch.equal(function(x), x.t()), name
         nbytes = 2 * x.numel() * x.element_size()
         found += [
-            {"variant": name, "shape": [n, n], "dtype": dtype, **times, **rate(nbytes, times)}
+            Transpose(variant=name, shape=(n, n), dtype=dtype, **times, **rate(nbytes, times))
             for name, times in timed(functions, (x,), nbytes).items()
         ]
     return found
@@ -390,7 +381,7 @@ def choose_kernel(x_ptr, y_ptr, rounds, PER_LANE: tl.constexpr, BLOCK: tl.conste
     tl.store(y_ptr + lane, x)
 
 
-def divergence(small: bool) -> list:
+def divergence(small: bool) -> list[Divergence]:
     size, block, rounds = (512, 128, 4) if small else (1 << 24, 128, 512)
     x = torch.empty(size, dtype=torch.float32, device=device()).normal_()
     lane = torch.arange(size, device=device())
@@ -424,7 +415,7 @@ def divergence(small: bool) -> list:
         check(function(x), torch.where(takes, deep, x), name)
     times = timed({name: function for name, (function, _) in cases.items()}, (x,), 2 * x.numel() * x.element_size())
     return [
-        {"variant": variant, "together": together, "rounds": rounds, **t} for (variant, together), t in times.items()
+        Divergence(variant=variant, together=together, rounds=rounds, **t) for (variant, together), t in times.items()
     ]
 
 
@@ -444,7 +435,7 @@ if gluon:
         gl.store(y_ptr + at, x)
 
 
-def banks(small: bool) -> list:
+def banks(small: bool) -> list[Banks]:
     if small or not gluon:
         return []
     rounds, x = 129, torch.empty(1 << 13, 32, 32, device=device()).normal_()
@@ -464,13 +455,7 @@ def banks(small: bool) -> list:
     times = timed(functions, (x,), 2 * x.numel() * x.element_size())
     row = np.arange(32)
     return [
-        {
-            "phases": phases,
-            "passes": bank_passes((row * 32 + row % phases) * 4),
-            "programs": len(x),
-            "rounds": rounds,
-            **t,
-        }
+        Banks(phases=phases, passes=bank_passes((row * 32 + row % phases) * 4), programs=len(x), rounds=rounds, **t)
         for phases, t in times.items()
     ]
 
@@ -487,33 +472,45 @@ PARTS = {
 }
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, help="the figures' file")
+    parser.add_argument("--json", type=Path, help="the figures' file")
     parser.add_argument("--only", default="", help="parts, separated by commas: " + ", ".join(PARTS))
     parser.add_argument("--dry", action="store_true", help="tiny sizes, on any machine; nothing is written")
-    options = parser.parse_args()
-    wanted = [n.strip() for n in options.only.split(",") if n.strip()] or list(PARTS)
+    options = parser.parse_args(arguments)
+    wanted = [n.strip() for n in options.only.split(",") if n.strip()]
     if strange := [n for n in wanted if n not in PARTS]:
         parser.error(f"--only: no part {strange[0]!r}, expected some of {', '.join(PARTS)}")
-    if not options.dry and not torch.cuda.is_available():
-        print("bench/machine.py: this machine has no GPU to time on; --dry tries the kernels", file=sys.stderr)
-        return 2
+    if not options.dry:
+        if not torch.cuda.is_available():
+            print("bench/machine.py: this machine has no GPU to time on; --dry tries the kernels", file=sys.stderr)
+            return 2
+        path, here = options.json or results.place(), versions()
+        try:
+            figures = results.read(path)
+            if wanted and figures.machine:
+                need_same(figures.machine, here)
+        except ValueError as error:
+            parser.error(str(error))
     torch.manual_seed(0)
     found = {}
-    for part in tqdm(wanted, desc="machine", unit="part"):
+    for part in tqdm(wanted or PARTS, desc="machine", unit="part"):
         found[part] = PARTS[part](options.dry)
         for record in found[part]:
             tqdm.write(
                 f"{part}: "
-                + ", ".join(f"{k} {v:,.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in record.items())
+                + ", ".join(
+                    f"{k} {v:,.4g}" if isinstance(v, float) else f"{k} {v}"
+                    for k, v in msgspec.structs.asdict(record).items()
+                )
             )
     if options.dry:
         return 0
-    path = options.out or figures_file()
-    content = json.loads(path.read_text()) if path.exists() else {}
-    content["machine"] = {**content.get("machine", {}), **versions(), **found}
-    write(path, content)
+    if wanted and figures.machine:
+        machine = msgspec.structs.replace(figures.machine, date=here["date"], **found)
+    else:
+        machine = Machine(**here, **found)
+    results.store(msgspec.structs.replace(figures, machine=machine), path)
     print(f"wrote {path}")
     return 0
 

@@ -1,14 +1,13 @@
 """Times every kernel of the course against every peer on this machine's GPU, and records the figures.
 
     python bench/run.py [--only NAME,...] [--json FILE]
+    python bench/run.py --list    anywhere: names the cases, which stand in bench/cases/, a file per family of kernels
 
---only: cases whose name ("rmsnorm 8192x8192 bf16") begins with one of the names; the other records stay as they are.
+--only: cases whose name ("rmsnorm 8192x8192 bf16") begins with one of the names; what else the file holds, the roofs
+among it, stays as it is, and was measured with the same versions, or nothing is run.
 --json: where to write; bench/results/<gpu>.json unless given. Peers that are not installed are left out and named.
 
-The file: schema_version; device, driver, torch, triton, liger, date; copy_gbps (torch's copy, read plus written);
-matmul_tflops; launch_us (host cost of an empty Triton kernel and of torch's add); absent_peers; cases, a list of {kernel,
-shape, dtype, bytes (minimum traffic), flops, impl: {name: {graph_us, graph_us_p20, graph_us_p80, called_us, gbps, tflops, error}}};
-counters, from bench/counters.py; machine, from bench/machine.py. gbps is minimum traffic over graph_us, tflops the same of FLOPs; error is norm-relative against fp64.
+What is written: instruments/results.py. The figures of the other scripts in that file stay.
 
 Exit status: 0; 1 where one of the course's kernels is slower than its record by more than NOISE, or wrong by more than
 the limit for its dtype (the new figures are written all the same); 2 for wrong use or without a GPU.
@@ -16,15 +15,16 @@ the limit for its dtype (the new figures are written all the same); 2 for wrong 
 
 import argparse
 import datetime
-import json
-import os
+import math
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+import msgspec
 import torch
 from tqdm import tqdm
 
@@ -32,10 +32,10 @@ from bench import cases as bench_cases
 from instruments import results, timing
 from instruments.backend import tl, triton
 from instruments.gpus import dtype_name
+from instruments.results import Case, Figures, Launches, Timed
 from kernels.tolerances import LIMITS
 
 NOISE = 0.05  # runs on different machines of one kind differ by this much
-SCHEMA_VERSION = 1
 
 
 @triton.jit
@@ -49,11 +49,11 @@ def relative_error(result, reference) -> float:
     return ((result.double() - reference).norm() / reference.norm()).item()
 
 
-def measure(case, absent: set) -> dict:
-    """The record of one case: every implementation checked, then all timed in turns."""
+def measure(case, absent: set) -> Case:
+    """The record of one of bench/cases/: every implementation checked, then all timed in turns."""
     args = case.arguments()
     reference = case.reference(*args)
-    functions, record = {}, {}
+    functions, errors = {}, {}
     for name, factory in case.implementations.items():
         try:
             function = factory()
@@ -64,30 +64,34 @@ def measure(case, absent: set) -> dict:
         except Exception as error:  # a peer that refuses this shape
             print(f"{case.name}: {name} refuses: {str(error).splitlines()[0][:120]}", file=sys.stderr)
             continue
-        functions[name] = function
-        record[name] = {"error": relative_error(result, reference)}
+        error = relative_error(result, reference)
         del result
+        if math.isfinite(error):
+            functions[name], errors[name] = function, error
+        else:
+            print(f"{case.name}: {name} is left out, its error is {error}", file=sys.stderr)
     del reference
     torch.cuda.empty_cache()
     timings = timing.from_graphs(functions, args, case.traffic.bytes)
-    for name, function in functions.items():
-        t = timings[name]
-        record[name].update(
-            graph_us=t.median * 1e6,
-            graph_us_p20=t.p20 * 1e6,
-            graph_us_p80=t.p80 * 1e6,
-            called_us=timing.as_called(function, args) * 1e6,
-            gbps=case.traffic.bytes / t.median / 1e9,
-            tflops=case.traffic.flops / t.median / 1e12,
-        )
-    return {
-        "kernel": case.kernel,
-        "shape": list(case.shape),
-        "dtype": dtype_name(case.dtype),
-        "bytes": case.traffic.bytes,
-        "flops": case.traffic.flops,
-        "impl": record,
-    }
+    return Case(
+        kernel=case.kernel,
+        shape=case.shape,
+        dtype=dtype_name(case.dtype),
+        bytes=case.traffic.bytes,
+        flops=case.traffic.flops,
+        impl={
+            name: Timed(
+                error=errors[name],
+                graph_us=timings[name].median * 1e6,
+                graph_us_p20=timings[name].p20 * 1e6,
+                graph_us_p80=timings[name].p80 * 1e6,
+                called_us=timing.as_called(function, args) * 1e6,
+                gbps=case.traffic.bytes / timings[name].median / 1e9,
+                tflops=case.traffic.flops / timings[name].median / 1e12,
+            )
+            for name, function in functions.items()
+        },
+    )
 
 
 def versions() -> dict:
@@ -98,102 +102,101 @@ def versions() -> dict:
     return {
         "device": torch.cuda.get_device_name(),
         "driver": driver.stdout.strip(),
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),  # of a class of its own
         "triton": triton.__version__,
         "date": datetime.date.today().isoformat(),
     }
 
 
-def machine() -> dict:
-    """Device, versions, date, and the roofs everything else is compared with."""
+def liger() -> str | None:
+    """The version of Liger's kernels; None where they are not installed."""
     try:
-        from importlib.metadata import version
+        return metadata.version("liger-kernel")
+    except metadata.PackageNotFoundError:
+        return None
 
-        liger = version("liger-kernel")
-    except Exception:
-        liger = None
+
+def roofs() -> dict:
+    """What everything else is compared with, as fields of Figures."""
     x = torch.zeros(1024, device="cuda")
     empty_kernel[(1,)](x, BLOCK=1)
     return {
-        "schema_version": SCHEMA_VERSION,
-        **versions(),
-        "liger": liger,
         "copy_gbps": timing.copy_roof() / 1e9,
         "matmul_tflops": {"bf16": timing.matmul_roof() / 1e12},
-        "launch_us": {
-            "triton_empty": timing.as_called(lambda x: empty_kernel[(1,)](x, BLOCK=1), (x,)) * 1e6,
-            "torch_add": timing.as_called(torch.add, (x, x)) * 1e6,
-        },
+        "launch_us": Launches(
+            triton_empty=timing.as_called(lambda x: empty_kernel[(1,)](x, BLOCK=1), (x,)) * 1e6,
+            torch_add=timing.as_called(torch.add, (x, x)) * 1e6,
+        ),
     }
 
 
-def complaints(record: dict, before: dict | None) -> list:
-    """Why the course's own implementations of a case do not pass: wrong, or slower than recorded."""
-    found = []
-    name = f"{record['kernel']} {'x'.join(map(str, record['shape']))} {record['dtype']}"
-    for implementation, figures in record["impl"].items():
-        if not implementation.startswith("bytes-first"):
+def need_same(recorded, here: dict):
+    """Raise ValueError unless what some figures are to stand beside was measured on this GPU with these versions."""
+    for name in ("device", "torch", "triton", "liger"):
+        if name in here and (was := getattr(recorded, name)) != here[name]:
+            raise ValueError(
+                f"--only: {name} is {here[name]} here and {was} in the recorded figures, beside which new ones would "
+                "stand; measure all of them, or write elsewhere"
+            )
+
+
+def complaints(case: Case, before: Case | None) -> list:
+    """Why the course's own implementations of a case do not pass: without figures, wrong, or slower than recorded."""
+    found = [] if "bytes-first" in case.impl else [f"{case.name}: bytes-first has no figures"]
+    for name, timed in case.impl.items():
+        if not name.startswith("bytes-first"):
             continue
-        limit = LIMITS[record["dtype"]]
-        if not figures["error"] <= limit:
-            found.append(f"{name}, {implementation}: error {figures['error']:.1e}, limit {limit:.1e}")
-        recorded = (before or {}).get("impl", {}).get(implementation)
-        if recorded and figures["gbps"] < recorded["gbps"] * (1 - NOISE):
-            found.append(f"{name}, {implementation}: {figures['gbps']:,.0f} GB/s, recorded {recorded['gbps']:,.0f}")
+        limit = LIMITS[case.dtype]
+        if not timed.error <= limit:
+            found.append(f"{case.name}, {name}: error {timed.error:.1e}, limit {limit:.1e}")
+        if before and name in before.impl and timed.gbps < before.gbps(name) * (1 - NOISE):
+            found.append(f"{case.name}, {name}: {timed.gbps:,.0f} GB/s, recorded {before.gbps(name):,.0f}")
     return found
 
 
-def figures_file() -> Path:
-    """Where this machine's figures lie: bench/results/<gpu>.json."""
-    return results.RESULTS / f"{torch.cuda.get_device_name().replace('NVIDIA ', '').split()[0].lower()}.json"
-
-
-def write(path: Path, content: dict):
-    """Write JSON so that an interrupt leaves either the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(temporary, path)
-
-
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="names that a case must begin with, separated by commas")
     parser.add_argument("--json", type=Path, help="where to write the figures")
-    options = parser.parse_args()
+    parser.add_argument("--list", action="store_true", help="name the cases, and time none")
+    options = parser.parse_args(arguments)
+    if options.list:
+        print(*(case.name for case in bench_cases.cases()), sep="\n")
+        return 0
     if not torch.cuda.is_available():
         print("bench/run.py: this machine has no GPU to time on", file=sys.stderr)
         return 2
     wanted = [n.strip() for n in options.only.split(",") if n.strip()]
     chosen = [c for c in bench_cases.cases() if not wanted or any(c.name.startswith(n) for n in wanted)]
     if not chosen:
-        print(
+        parser.error(
             f"--only: no case begins with {options.only!r}, expected one of: "
-            + ", ".join(c.name for c in bench_cases.cases()),
-            file=sys.stderr,
+            + ", ".join(c.name for c in bench_cases.cases())
         )
-        return 2
-    path = options.json or figures_file()
-    old = json.loads(path.read_text()) if path.exists() else {}
-    before = {(c["kernel"], tuple(c["shape"]), c["dtype"]): c for c in old.get("cases", [])}
-    content = machine()
-    absent, new, bad = set(), {}, []
+    path = options.json or results.place()
+    here = {**versions(), "liger": liger()}
+    try:
+        old = results.read(path) if path.exists() else None
+        if old and wanted:
+            need_same(old, here)
+    except ValueError as error:
+        parser.error(str(error))
+    before = {case.name: case for case in old.cases} if old else {}
+    if old and wanted:
+        figures, cases = msgspec.structs.replace(old, date=here["date"]), dict(before)
+    else:
+        figures, cases = Figures(**here, **roofs()), {}
+        if old:
+            figures = msgspec.structs.replace(figures, counters=old.counters, machine=old.machine)
+    absent, bad = set(figures.absent_peers), []
     for case in tqdm(chosen, desc="bench", unit="case"):
         record = measure(case, absent)
-        key = (case.kernel, case.shape, dtype_name(case.dtype))
-        new[key] = record
-        bad += complaints(record, before.get(key))
+        cases[record.name] = record
+        bad += complaints(record, before.get(record.name))
         torch.cuda.empty_cache()
-        best = ", ".join(f"{n} {f['gbps']:,.0f} ({f['called_us']:.1f} us called)" for n, f in record["impl"].items())
+        best = ", ".join(f"{n} {t.gbps:,.0f} ({t.called_us:.1f} us called)" for n, t in record.impl.items())
         tqdm.write(f"{case.name}: {best}")
-    merged = {**before, **new} if wanted else new
-    content.update(
-        absent_peers=sorted(absent),
-        cases=list(merged.values()),
-        counters=old.get("counters", []),
-        machine=old.get("machine", {}),
-    )
-    write(path, content)
+    results.store(msgspec.structs.replace(figures, absent_peers=sorted(absent), cases=list(cases.values())), path)
     print(f"wrote {path}" + (f"; not installed here: {', '.join(sorted(absent))}" if absent else ""))
     for complaint in bad:
         print(complaint, file=sys.stderr)

@@ -1,12 +1,17 @@
-"""Every kernel once on ragged shapes, to run under NVIDIA's memory checker on a GPU machine:
+"""Every kernel on ragged sizes, to run under NVIDIA's memory checker on a GPU machine:
 
     compute-sanitizer --tool memcheck --error-exitcode 1 python bench/sanitize.py
+    python bench/sanitize.py --list    anywhere: names what would run
 
-Tensors lie in one allocation each (PyTorch's caching is switched off), so that a byte past the end is noticed.
+What runs stands in bench/cases/, a file per family of kernels. Tensors lie in one allocation each (PyTorch's caching is
+switched off), so that a byte past the end is noticed.
 """
 
+import argparse
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 os.environ["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
@@ -14,65 +19,38 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 import torch
 
-from kernels.copy import copy
-from kernels.elementwise import add, bias_gelu, bias_gelu_dropout, dropout_mask, pointwise_chain, swiglu
-from kernels.layernorm import layernorm
-from kernels.matmul import PATHS, matmul
-from kernels.reduce import row_sum
-from kernels.rmsnorm import add_rmsnorm, rmsnorm
+from bench.cases import families
+from instruments.gpus import dtype_name
+from instruments.results import case_name
 
-PRODUCTS = ((1, 1, 1), (33, 65, 70), (130, 259, 77))
-SHAPES = (
-    (1, 1),
-    (3, 5),
-    (7, 127),
-    (33, 129),
-    (5, 1000),
-    (3, 4097),
-    (2, 8191),
-    (3, 8193),
-    (2, 16385),
-    (3, 33333),
-    (2, 65537),
-)
+DTYPES = (torch.bfloat16, torch.float32)
+
+
+def launches() -> dict[str, Callable]:
+    """{"rmsnorm 3x5 bf16": a call that launches every kernel of kernels/rmsnorm.py at that size}, of every family."""
+    return {
+        case_name(name, size, dtype_name(dtype)): partial(family.sanitize, *size, dtype)
+        for name, family in families().items()
+        for dtype in DTYPES
+        for size in family.RAGGED
+    }
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--list", action="store_true", help="name what would run, and run nothing")
+    options = parser.parse_args()
+    found = launches()
+    if options.list:
+        print(*found, sep="\n")
+        return 0
     if not torch.cuda.is_available():
         print("bench/sanitize.py: this machine has no GPU", file=sys.stderr)
         return 2
-    for dtype in (torch.bfloat16, torch.float32):
-        for shape in SHAPES:
-            x, residual = (torch.randn(*shape, device="cuda").to(dtype).requires_grad_() for _ in range(2))
-            weight, bias = (torch.randn(shape[1], device="cuda").to(dtype).requires_grad_() for _ in range(2))
-            copy(x.detach())
-            rmsnorm(x, weight).sum().backward()
-            sum(t.sum() for t in add_rmsnorm(x, residual, weight)).backward()
-            layernorm(x, weight, bias).sum().backward()
-            for y in (add(x, residual), swiglu(x, residual), bias_gelu(x, bias), row_sum(x)):
-                y.sum().backward()
-            with torch.no_grad():
-                for path in ("two_pass", "streaming", "pipelined") if shape[1] <= 8193 else ("two_pass", "streaming"):
-                    rmsnorm(x, weight, path=path)
-                columns = x.detach().t().contiguous().t()
-                rmsnorm(columns, weight)
-                dropout_mask(shape, 0.1, 1)
-                for rows in (x, columns):
-                    bias_gelu_dropout(rows, bias, 0.1, 1)
-                    bias_gelu(rows, bias)
-                    swiglu(rows, residual)
-                    add(residual, rows)
-                    row_sum(rows)
-                    for fused in (True, False):
-                        pointwise_chain(rows, 3, fused)
-            torch.cuda.synchronize()
-        for M, N, K in PRODUCTS:
-            a, b = (torch.randn(*s, device="cuda").to(dtype) for s in ((M, K), (K, N)))
-            for path in PATHS if dtype.itemsize == 2 else PATHS[:-1]:
-                matmul(a, b, path=path)
-                matmul(a, b.t().contiguous().t(), path=path)
-            torch.cuda.synchronize()
-    print(f"every kernel ran on {len(SHAPES)} ragged shapes in two dtypes")
+    for launch in found.values():
+        launch()
+        torch.cuda.synchronize()
+    print(f"every kernel ran: {len(found)} ragged sizes and dtypes")
     return 0
 
 

@@ -5,6 +5,7 @@ python bench/table.py --check    exit 1 where the README shows something else
 """
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -12,11 +13,12 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from instruments import results
+from instruments.files import write_whole
+from instruments.results import Case, Figures
 
 README = ROOT / "README.md"
 BEGIN, END = "<!-- results:begin -->\n", "<!-- results:end -->\n"
 NOTHING = "No figures are recorded yet.\n"
-COMPUTE_BOUND = ("matmul",)
 NAMES = {
     "bytes-first": "this course",
     "torch": "torch",
@@ -26,37 +28,41 @@ NAMES = {
 }
 
 
-def _rows(cases: list, field: str) -> str:
-    """One Markdown table: a line per case, a column per implementation, the best figure bold."""
-    names = [name for name in NAMES if any(name in case["impl"] for case in cases)]
+def _rows(cases: list[Case], figure: Callable) -> str:
+    """One Markdown table: a line per case, a column per implementation, the best of figure(case, name) bold."""
+    names = [name for name in NAMES if any(name in case.impl for case in cases)]
     lines = [
         "| kernel | shape | dtype | " + " | ".join(NAMES[name] for name in names) + " |",
         "|---|---|---|" + "---:|" * len(names),
     ]
     for case in cases:
-        figures = [case["impl"].get(name, {}).get(field) for name in names]
-        best = max((figure for figure in figures if figure), default=None)
-        cells = [
-            "" if not figure else f"**{figure:,.0f}**" if figure == best else f"{figure:,.0f}" for figure in figures
-        ]
-        shape = " x ".join(f"{size:,}" for size in case["shape"])
-        lines.append(f"| {case['kernel']} | {shape} | {case['dtype']} | " + " | ".join(cells) + " |")
+        figures = {name: figure(case, name) for name in names if name in case.impl}
+        best = max(figures.values(), default=None)
+        cells = ["" if name not in figures else f"{figures[name]:,.0f}" for name in names]
+        cells = [f"**{cell}**" if figures.get(name) == best else cell for name, cell in zip(names, cells)]
+        shape = " x ".join(f"{size:,}" for size in case.shape)
+        lines.append(f"| {case.kernel} | {shape} | {case.dtype} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _waits_for_arithmetic(case: Case, recorded: Figures) -> bool:
+    """Whether a case has more FLOPs to a byte than the measured roofs, of matrix products and of copying, are apart."""
+    ridge = recorded.matmul_tflops["bf16"] * 1e12 / (recorded.copy_gbps * 1e9)
+    return case.flops / case.bytes > ridge
 
 
 def table() -> str:
     """The tables in Markdown, or one sentence where nothing is recorded."""
-    try:
-        recorded = results.load()
-    except ValueError:
+    if "h200" not in results.recorded():
         return NOTHING
-    products = [case for case in recorded["cases"] if case["kernel"] in COMPUTE_BOUND]
-    text = _rows([case for case in recorded["cases"] if case not in products], "gbps")
-    if products:
-        text += "\nIn TFLOP/s, where arithmetic is the limit:\n\n" + _rows(products, "tflops")
+    recorded = results.load("h200")
+    heavy = [case for case in recorded.cases if _waits_for_arithmetic(case, recorded)]
+    text = _rows([case for case in recorded.cases if case not in heavy], Case.gbps)
+    if heavy:
+        text += "\nIn TFLOP/s, where arithmetic is the limit:\n\n" + _rows(heavy, Case.tflops)
     return text + (
-        f"\nMeasured on {results.provenance()}. Copying a large tensor with torch reached "
-        f"{recorded['copy_gbps']:,.0f} GB/s there, read plus written.\n"
+        f"\nMeasured on {recorded.provenance}. Copying a large tensor with torch reached "
+        f"{recorded.copy_gbps:,.0f} GB/s there, read plus written.\n"
     )
 
 
@@ -73,7 +79,7 @@ def main() -> int:
         if text != current:
             print("README.md does not show the figures of bench/results/h200.json: run python bench/table.py")
         return int(text != current)
-    README.write_text(current, encoding="utf-8")
+    write_whole(README, current.encode())
     return 0
 
 

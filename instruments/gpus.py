@@ -5,6 +5,7 @@ program reaches; what one real H200 reached is recorded under bench/results/ and
 """
 
 import re
+import warnings
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,7 +31,8 @@ class GPU:
 
     bandwidth: DRAM bytes/s, read plus written. matrix: FLOP/s of the matrix units by operand type; a type that is
     absent has no matrix instruction there. vector: fp32 FLOP/s outside the matrix units, the compute ceiling of
-    elementwise code and reductions. l2, memory, shared_per_sm in bytes.
+    elementwise code and reductions. l2, memory, shared_per_sm in bytes. device: what the driver calls this card;
+    another form of it (PCIe, NVL, less memory) has another name and other rates.
     """
 
     name: str
@@ -44,6 +46,7 @@ class GPU:
     memory: int
     shared_per_sm: int
     source: str
+    device: str
 
     def peak(self, unit: str = "bf16") -> float:
         """FLOP/s of one unit: 'vector' (fp32 outside the matrix units), or a matrix operand type such as 'bf16'."""
@@ -74,6 +77,7 @@ GPUS = {
             16 * GB,
             64 * 1024,
             "NVIDIA T4 datasheet, 2019; Turing architecture whitepaper, 2018",
+            "Tesla T4",
         ),
         GPU(
             "L4",
@@ -87,6 +91,7 @@ GPUS = {
             24 * GB,
             100 * 1024,
             "NVIDIA L4 datasheet, 2023 (halved: its figures are with sparsity)",
+            "NVIDIA L4",
         ),
         GPU(
             "A100",
@@ -100,6 +105,7 @@ GPUS = {
             80 * GB,
             164 * 1024,
             "NVIDIA A100 80GB SXM datasheet, 2021",
+            "NVIDIA A100-SXM4-80GB",
         ),
         GPU(
             "H100",
@@ -113,6 +119,7 @@ GPUS = {
             80 * GB,
             228 * 1024,
             "NVIDIA H100 architecture whitepaper, 2022 (SXM5)",
+            "NVIDIA H100 80GB HBM3",
         ),
         GPU(
             "H200",
@@ -126,6 +133,7 @@ GPUS = {
             141 * GB,
             228 * 1024,
             "NVIDIA H200 datasheet, 2023 (SXM)",
+            "NVIDIA H200",
         ),
         GPU(
             "B200",
@@ -139,15 +147,46 @@ GPUS = {
             180 * GB,
             228 * 1024,
             "NVIDIA Blackwell architecture brief and DGX B200 datasheet, 2024",
+            "NVIDIA B200",
         ),
     )
 }
 
 
+def entry(device: str, memory: int) -> GPU | None:
+    """The datasheet entry of the card that its driver calls `device`, of `memory` bytes; None where there is none.
+
+    What a driver reports lies within 8% of the datasheet's memory, whose GB may be 2**30 bytes; a slice of a card has
+    less.
+    """
+    for gpu in GPUS.values():
+        if device == gpu.device and abs(memory / gpu.memory - 1) < 0.1:
+            return gpu
+    return None
+
+
+def file_stem(device: str, memory: int) -> str:
+    """How the file of a card's figures is named: 'h200'; without an entry, after its whole name: 'nvidia-h100-pcie'."""
+    gpu = entry(device, memory)
+    return (gpu.name if gpu else re.sub(r"[^A-Za-z0-9]+", "-", device).strip("-")).lower()
+
+
+def this_device() -> tuple[str, int]:
+    """What the driver calls this machine's GPU, and its bytes of memory. Needs a GPU."""
+    return torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory
+
+
 @cache
 def this_gpu() -> GPU | None:
-    """The datasheet entry of this machine's GPU; None without a GPU, or with one the course has no entry for."""
+    """The datasheet entry of this machine's GPU. None without a GPU; None and a warning with one that has no entry."""
     if not torch.cuda.is_available():
         return None
-    words = re.split(r"[^A-Za-z0-9]+", torch.cuda.get_device_name())  # 'NVIDIA A100-SXM4-80GB'; an L40S is no L4
-    return next((gpu for name, gpu in GPUS.items() if name in words), None)
+    name, memory = this_device()
+    gpu = entry(name, memory)
+    if gpu is None:
+        warnings.warn(
+            f"The course has no datasheet rates of this GPU, {name} with {memory / GB:.0f} GB, only of "
+            + ", ".join(GPUS),
+            stacklevel=2,
+        )
+    return gpu

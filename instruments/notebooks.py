@@ -20,6 +20,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from instruments.files import write_whole
+
 ROOT = Path(__file__).resolve().parents[1]
 EXECUTED, UNEXECUTED = ("lessons", "solutions"), ("exercises",)
 CELL_SECONDS = 600
@@ -177,12 +179,7 @@ def store(nb: NotebookNode, path: Path) -> None:
     """Write `nb` to `path` in canonical form, all of it or nothing."""
     text = dumps(nb, path)
     nbformat.validate(nbformat.reads(text, as_version=nbformat.NO_CONVERT))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, text.encode())
 
 
 def execute(nb: NotebookNode, path: Path) -> None:

@@ -1,37 +1,326 @@
-"""The figures recorded under bench/results/, with the device, the versions and the date they were measured with.
+"""The figures recorded under bench/results/, typed: bench/ writes these records; lessons, panels and README read them.
 
-Every measured number that a lesson, a panel or the README shows is read from here.
+    h200 = load("h200")
+    h200.case("rmsnorm", 8192, 8192).us("bytes-first")
+    h200.counter("rmsnorm", "two_pass", 65536, 8192).dram_read
+    h200.machine.latency[-1].ns
+
+Microseconds (us) are medians, us_p20 and us_p80 the 20% and 80% quantiles, over the replays of a CUDA graph, in turns
+with the others of the same list (instruments/timing.py). GB are 10**9 bytes, read plus written.
 """
 
 import json
 from functools import cache
 from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from instruments import gpus
+from instruments.files import write_whole
 
 RESULTS = Path(__file__).resolve().parents[1] / "bench" / "results"
 
 
+class Record(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A record with these fields and no others."""
+
+
+# What bench/run.py measures
+
+
+class Timed(Record):
+    """One implementation at one shape. error: ||result - reference|| / ||reference|| against fp64. called_us: wall time
+    of a call from Python. gbps: the case's bytes over graph_us; tflops: its FLOPs over the same."""
+
+    error: float
+    graph_us: float
+    graph_us_p20: float
+    graph_us_p80: float
+    called_us: float
+    gbps: float
+    tflops: float
+
+
+class Case(Record):
+    """One kernel at one shape. bytes: its minimum traffic. impl: the figures of each implementation, by its name."""
+
+    kernel: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    flops: int
+    impl: dict[str, Timed]
+
+    @property
+    def name(self) -> str:
+        return case_name(self.kernel, self.shape, self.dtype)
+
+    def of(self, implementation: str) -> Timed:
+        """The figures of one implementation. Raises ValueError where it was not timed."""
+        if implementation not in self.impl:
+            raise ValueError(
+                f"implementation: no record of {implementation!r} for {self.name}, expected one of: "
+                + ", ".join(self.impl)
+            )
+        return self.impl[implementation]
+
+    def us(self, implementation: str) -> float:
+        """Microseconds of a call on the GPU alone."""
+        return self.of(implementation).graph_us
+
+    def called_us(self, implementation: str) -> float:
+        """Microseconds of wall time of a call from Python."""
+        return self.of(implementation).called_us
+
+    def gbps(self, implementation: str) -> float:
+        """GB/s of minimum traffic."""
+        return self.of(implementation).gbps
+
+    def tflops(self, implementation: str) -> float:
+        """TFLOP/s."""
+        return self.of(implementation).tflops
+
+    def error(self, implementation: str) -> float:
+        """||result - reference|| / ||reference|| against fp64."""
+        return self.of(implementation).error
+
+
+class Launches(Record):
+    """Host microseconds of one call, of many back to back: an empty Triton kernel, and torch's add."""
+
+    triton_empty: float
+    torch_add: float
+
+
+# What bench/counters.py reads
+
+
+class Counter(Record):
+    """Bytes that a kernel moved to and from DRAM, caches flushed before, by the GPU's hardware counters."""
+
+    kernel: str
+    variant: str
+    shape: tuple[int, ...]
+    dtype: str
+    dram_read: int
+    dram_written: int
+    us: float
+
+
+# What bench/machine.py measures. registers: per thread; shared: bytes per program; both 0 of an interpreted kernel.
+
+
+class Latency(Record):
+    """One warp follows a random round trip of 128-byte stops through `bytes`: cycles and ns per load, the two
+    instructions that make its address included."""
+
+    bytes: int
+    cycles: float
+    ns: float
+
+
+class Read(Record):
+    """Loads of one pattern. pattern: stride or offset (`by` elements, loads of one element each), wide (stride 1, loads
+    of 16 bytes) or scattered (runs of `by` elements, each anywhere in 2**30 of them). gbps: of the bytes it wants."""
+
+    pattern: str
+    by: int
+    dtype: str
+    us: float
+    us_p20: float
+    us_p80: float
+    gbps: float
+
+
+class Copy(Record):
+    """The kernel of kernels/copy.py with `block` elements and `warps` warps per program."""
+
+    block: int
+    warps: int
+    registers: int
+    shared: int
+    us: float
+    us_p20: float
+    us_p80: float
+    gbps: float
+
+
+class Stages(Record):
+    """Rows summed by a loop of tl.range(num_stages=stages), one program per row."""
+
+    programs: int
+    warps: int
+    stages: int
+    registers: int
+    shared: int
+    us: float
+    us_p20: float
+    us_p80: float
+    gbps: float
+
+
+class Programs(Record):
+    """A launch of so many empty programs."""
+
+    programs: int
+    warps: int
+    us: float
+    us_p20: float
+    us_p80: float
+    ns_per_program: float
+
+
+class Transpose(Record):
+    """A transpose. variant: who goes along rows, and who down columns."""
+
+    variant: str
+    shape: tuple[int, int]
+    dtype: str
+    us: float
+    us_p20: float
+    us_p80: float
+    gbps: float
+
+
+class Divergence(Record):
+    """A loop of `rounds` that half of the lanes run: `together` lanes of a kind are neighbours; and Triton's own two
+    ways."""
+
+    variant: str
+    together: int
+    rounds: int
+    us: float
+    us_p20: float
+    us_p80: float
+
+
+class Banks(Record):
+    """A tile of 32 x 32 words, transposed in shared memory `rounds` times. phases: how many of its rows are shifted
+    apart; passes: of a warp's read of a column, by the model."""
+
+    phases: int
+    passes: int
+    programs: int
+    rounds: int
+    us: float
+    us_p20: float
+    us_p80: float
+
+
+class Machine(Record):
+    """What the machine itself costs, a list of records per part, and what that was measured with."""
+
+    device: str
+    driver: str
+    torch: str
+    triton: str
+    date: str
+    latency: list[Latency] = []
+    reads: list[Read] = []
+    copy: list[Copy] = []
+    stages: list[Stages] = []
+    programs: list[Programs] = []
+    transpose: list[Transpose] = []
+    divergence: list[Divergence] = []
+    banks: list[Banks] = []
+
+
+class Figures(Record, kw_only=True):
+    """All that is recorded of one GPU.
+
+    date: of the last run that added cases. liger: None where it was not installed. copy_gbps: torch's own copy;
+    matmul_tflops: torch's own product, by dtype; machine: None until bench/machine.py has run.
+    """
+
+    schema_version: Literal[1] = 1
+    device: str
+    driver: str
+    torch: str
+    triton: str
+    liger: str | None
+    date: str
+    copy_gbps: float
+    matmul_tflops: dict[str, float]
+    launch_us: Launches
+    absent_peers: list[str] = []
+    cases: list[Case] = []
+    counters: list[Counter] = []
+    machine: Machine | None = None
+
+    @property
+    def provenance(self) -> str:
+        """One line for captions: device, versions, date."""
+        return f"{self.device}, torch {self.torch}, triton {self.triton}, {self.date}"
+
+    def case(self, kernel: str, *shape: int, dtype: str = "bf16") -> Case:
+        """The figures of one kernel at one shape. Raises ValueError where none are recorded."""
+        for case in self.cases:
+            if (case.kernel, case.shape, case.dtype) == (kernel, shape, dtype):
+                return case
+        raise ValueError(
+            f"kernel, shape, dtype: no record of {case_name(kernel, shape, dtype)}, expected one of: "
+            + ", ".join(sorted(case.name for case in self.cases))
+        )
+
+    def counter(self, kernel: str, variant: str, *shape: int) -> Counter:
+        """What the counters read of one variant of a kernel. Raises ValueError where nothing is recorded."""
+        for counter in self.counters:
+            if (counter.kernel, counter.variant, counter.shape) == (kernel, variant, shape):
+                return counter
+        known = (f"{c.kernel}, {c.variant}, {c.shape}" for c in self.counters)
+        raise ValueError(
+            f"kernel, variant, shape: no counters of {kernel}, {variant}, {shape}, expected one of: {'; '.join(known)}"
+        )
+
+
+def case_name(kernel: str, shape: tuple, dtype: str) -> str:
+    """What a case is called: 'rmsnorm 8192x8192 bf16'."""
+    return f"{kernel} {'x'.join(map(str, shape))} {dtype}"
+
+
+# Files
+
+
+def place() -> Path:
+    """Where the figures of this machine's GPU lie."""
+    return RESULTS / f"{gpus.file_stem(*gpus.this_device())}.json"
+
+
+def recorded() -> list[str]:
+    """The GPUs that figures are recorded of, as `load` takes them."""
+    return sorted(path.stem for path in RESULTS.glob("*.json"))
+
+
 @cache
-def load(gpu: str = "h200") -> dict:
-    """The recorded figures of one GPU, as bench/run.py wrote them (see its docstring for the fields)."""
-    path = RESULTS / f"{gpu.lower()}.json"
-    if not path.exists():
-        have = ", ".join(sorted(p.stem for p in RESULTS.glob("*.json"))) or "none"
-        raise ValueError(f"gpu: no figures are recorded for {gpu!r}, expected one of: {have}")
-    return json.loads(path.read_text())
+def load(gpu: str) -> Figures:
+    """The recorded figures of one GPU, such as 'h200'. Raises ValueError where there are none."""
+    if gpu.lower() not in recorded():
+        raise ValueError(
+            f"gpu: no figures are recorded for {gpu!r}, expected one of: {', '.join(recorded()) or 'none'}"
+        )
+    return read(RESULTS / f"{gpu.lower()}.json")
 
 
-def provenance(gpu: str = "h200") -> str:
-    """One line for captions: device, versions, date."""
-    r = load(gpu)
-    return f"{r['device']}, torch {r['torch']}, triton {r['triton']}, {r['date']}"
+def read(path: Path) -> Figures:
+    """The figures in one file. Raises ValueError where there is none, or something else in it, and says where."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Figures)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such file; bench/run.py makes it") from None
+    except msgspec.DecodeError as error:
+        raise ValueError(f"{path.name}: not figures as instruments/results.py has them: {error}") from None
 
 
-def case(kernel: str, shape, dtype: str = "bf16", gpu: str = "h200") -> dict:
-    """One recorded case: {'kernel', 'shape', 'dtype', 'bytes', 'flops', 'impl': {implementation: figures}}."""
-    for c in load(gpu)["cases"]:
-        if c["kernel"] == kernel and tuple(c["shape"]) == tuple(shape) and c["dtype"] == dtype:
-            return c
-    known = sorted({f"{c['kernel']} {'x'.join(map(str, c['shape']))} {c['dtype']}" for c in load(gpu)["cases"]})
-    raise ValueError(
-        f"kernel, shape, dtype: no record of {kernel} {tuple(shape)} {dtype}, expected one of: " + ", ".join(known)
-    )
+def encode(figures: Figures) -> bytes:
+    """What a file of figures holds. Raises ValueError where one is not a finite number, or not of its field's type."""
+    text = json.dumps(msgspec.to_builtins(figures), indent=1, allow_nan=False).encode() + b"\n"
+    msgspec.json.decode(text, type=Figures)
+    return text
+
+
+def store(figures: Figures, path: Path) -> None:
+    """Write figures to `path`, all of them or nothing."""
+    text = encode(figures)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("instruments", "kernels", "widgets", "grading")
 
 #: What a notebook needs before its second cell. Triton is not among them: backend.py says what works without it.
-NEEDED = ("numpy", "torch", "matplotlib", "ipywidgets")
+NEEDED = ("numpy", "torch", "matplotlib", "ipywidgets", "msgspec")
 
 #: What Colab's image lacks. Its torch, triton and ipywidgets are never touched: replacing them breaks its session.
 MISSING_ON_COLAB = ("nbval", "msgspec", "junitparser")
@@ -56,11 +56,11 @@ def refuse_strangers() -> None:
 
 
 def complete_colab() -> None:
-    """Install what Colab's image lacks and the course needs; the lessons run without it, so failing is only said."""
+    """Install what Colab's image lacks and the course needs; failing is said."""
     absent = [name for name in MISSING_ON_COLAB if importlib.util.find_spec(name) is None]
     if not absent:
         return
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *absent], capture_output=True, text=True)
     if pip.returncode:
-        print(f"{', '.join(absent)} could not be installed: the lessons work, `check` and `grade` may not.")
+        print(f"{', '.join(absent)} could not be installed: run this cell again when pip reaches its index.")
     importlib.invalidate_caches()

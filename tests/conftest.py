@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+collect_ignore = ["growth"]  # the toy lesson's files, which test_growth.py puts into a copy of the course
+
 
 @pytest.fixture(scope="session")
 def chromium() -> str:

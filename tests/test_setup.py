@@ -14,7 +14,7 @@ import nbformat
 import pytest
 import yaml
 
-from instruments import notebooks, start
+from instruments import contents, notebooks, start
 
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -395,6 +395,10 @@ def test_readme_lists_every_notebook():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for path in notebooks.notebooks():
         assert f"({path.relative_to(ROOT).as_posix()})" in text
+
+
+def test_readme_shows_the_lessons_as_they_are(capsys):
+    assert contents.main(["--check"]) == 0, capsys.readouterr().out
 
 
 def test_readme_shows_the_recorded_figures():

@@ -1,26 +1,21 @@
-"""Panels with sliders, predictions, and kernels' sources, for the lessons."""
+"""Panels with sliders, predictions, and kernels' sources, for the lessons.
 
-from widgets.coalescing import coalescing
-from widgets.fusion_chain import fusion_chain
-from widgets.fusion_savings import fusion_savings
-from widgets.l2_order import l2_order
-from widgets.occupancy import occupancy
+A panel needs no entry here: each file with an EXAMPLE offers the function that has the file's name.
+"""
+
+import importlib
+import pkgutil
+
 from widgets.panel import Panel
 from widgets.predict import predict, predictions
-from widgets.roofline import roofline
 from widgets.source import show_source
-from widgets.tile_intensity import tile_intensity
 
-__all__ = [
-    "Panel",
-    "coalescing",
-    "fusion_chain",
-    "fusion_savings",
-    "l2_order",
-    "occupancy",
-    "predict",
-    "predictions",
-    "roofline",
-    "show_source",
-    "tile_intensity",
-]
+#: {name of a panel: its Example}
+PANELS = {}
+for _name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
+    _module = importlib.import_module(f"widgets.{_name}")
+    if hasattr(_module, "EXAMPLE"):
+        PANELS[_name] = _module.EXAMPLE
+        globals()[_name] = getattr(_module, _name)
+
+__all__ = ["PANELS", "Panel", "predict", "predictions", "show_source", *PANELS]

@@ -5,8 +5,10 @@ from matplotlib.colors import to_rgb
 
 from instruments.gpus import DTYPES, GPUS
 from instruments.sectors import LANES, SECTOR, request, touched
-from widgets.panel import BLUE, YELLOW, Panel, canvas, menu, whole
+from widgets.panel import BLUE, YELLOW, Example, Panel, canvas, menu, whole
 from widgets.words import rate
+
+EXAMPLE = Example(typed="16", told="bf16, stride 16, offset 0")
 
 COLUMNS, ROWS = 16, 9  # of sectors drawn: strides up to 32 elements of 4 bytes, and an offset
 

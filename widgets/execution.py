@@ -2,6 +2,7 @@
 
 from matplotlib.patches import Rectangle
 
+from instruments.results import Latency
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, SKY, YELLOW, Panel, canvas
 from widgets.pictures import picture
 from widgets.words import size
@@ -63,11 +64,11 @@ def execution_model(programs: int, sms: int, rows: int, cols: int, warps: int, a
     )
 
 
-def waits(records: list, levels: dict) -> Panel:
-    """Wait per load of a chain against the bytes it runs over. records: bytes and cycles; levels: name -> its bytes."""
+def waits(records: list[Latency], levels: dict) -> Panel:
+    """Wait per load of a chain against the bytes it runs over. levels: name -> its bytes."""
     figure = canvas(height=270)
     axes = figure.add_axes((0.085, 0.17, 0.9, 0.79))
-    axes.plot([r["bytes"] for r in records], [r["cycles"] for r in records], "o-", color=BLUE, markersize=4)
+    axes.plot([r.bytes for r in records], [r.cycles for r in records], "o-", color=BLUE, markersize=4)
     axes.set(xscale="log", ylim=(0, 780))
     axes.minorticks_off()
     axes.set_xticks([1e4, 1e5, 1e6, 1e7, 1e8, 1e9], ["10 KB", "100 KB", "1 MB", "10 MB", "100 MB", "1 GB"])
@@ -79,12 +80,12 @@ def waits(records: list, levels: dict) -> Panel:
     axes.set_xlabel("bytes that the chain runs over", fontsize=9)
     axes.set_ylabel("cycles per load", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-    ends = (records[0], min(records, key=lambda r: abs(r["bytes"] - 4 * 2**20)), records[-1])
+    ends = (records[0], min(records, key=lambda r: abs(r.bytes - 4 * 2**20)), records[-1])
     return picture(
         "The wait for a load",
         figure,
         "Cycles per load of a chain on an H200: "
-        + ", ".join(f"{r['cycles']:.0f} where it runs over {size(r['bytes'])}" for r in ends)
+        + ", ".join(f"{r.cycles:.0f} where it runs over {size(r.bytes)}" for r in ends)
         + "; it climbs behind "
         + " and ".join(f"{name} ({size(held)})" for name, held in levels.items())
         + ".",

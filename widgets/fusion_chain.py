@@ -8,8 +8,10 @@ from instruments.ops import op_traffic
 from instruments.traffic import LAUNCH_SECONDS, Traffic
 from kernels.elementwise import add_traffic, pointwise_chain_traffic
 from kernels.rmsnorm import rmsnorm_traffic
-from widgets.panel import BLUE, GREEN, ORANGE, SKY, Checks, Panel, Powers, canvas, menu, whole
+from widgets.panel import BLUE, GREEN, ORANGE, SKY, Checks, Example, Panel, Powers, canvas, menu, whole
 from widgets.words import number, size, time
+
+EXAMPLE = Example(typed="5000", told="5,000 x 4,096")
 
 MATMUL = "matmul"
 

@@ -3,8 +3,10 @@
 from instruments.gpus import DTYPES, GPUS, MIB
 from instruments.traffic import LAUNCH_SECONDS, Traffic
 from kernels.rmsnorm import rmsnorm_ops, rmsnorm_traffic
-from widgets.panel import BLUE, GREEN, ORANGE, SKY, Checks, Panel, Powers, canvas, menu, whole
+from widgets.panel import BLUE, GREEN, ORANGE, SKY, Checks, Example, Panel, Powers, canvas, menu, whole
 from widgets.words import number, size, time
+
+EXAMPLE = Example(typed="5000", told="5,000 x 8,192")
 
 #: The three ways, top to bottom, and how their bars look.
 PATHS = {"op by op": ORANGE, "two passes": SKY, "resident": GREEN}

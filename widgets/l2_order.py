@@ -7,8 +7,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from instruments.cache import grouped, matmul_dram
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Panel, canvas, whole
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Example, Panel, canvas, whole
 from widgets.words import number
+
+EXAMPLE = Example(typed="8", told="In groups of 8 rows")
 
 TILES, STEPS = 16, 8  # of c each way; of K
 TILE = 16  # elements: the model is the same at any scale

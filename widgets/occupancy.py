@@ -3,7 +3,9 @@
 from instruments.gpus import GPUS
 from instruments.occupancy import MOST_REGISTERS, reserved
 from instruments.occupancy import occupancy as of
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Panel, canvas, menu, whole
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Example, Panel, canvas, menu, whole
+
+EXAMPLE = Example(typed="168", told="168 registers, 0 KiB, 4 warps")
 
 WARPS = (1, 2, 4, 8, 16, 32)
 

@@ -13,6 +13,9 @@ function that moves those artists to new values and returns the sentence:
 
     Panel("Row width", figure, {"cols": Powers("columns", 6, 16, value=4096)}, draw)
 
+A file that has an EXAMPLE holds one panel, made by the function with the file's name. `from widgets import ...` finds
+it there, and so does the browser test.
+
 Redrawing is fast because nothing is made anew: what is not `animated` (axes, titles, anything that seldom changes) is
 painted again only after it changed, no layout engine runs, the PNG is hardly compressed, and picture and sentence
 travel to the page in one message. The figure never passes through pyplot, as callbacks run in another thread than the
@@ -25,6 +28,7 @@ import io
 import math
 import sys
 import threading
+from dataclasses import dataclass, field
 
 import ipywidgets
 import numpy as np
@@ -48,6 +52,18 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
 
 WIDTH, HEIGHT = 760, 330  # of a picture, in CSS pixels
 SHARPNESS = 1.25  # picture pixels per CSS pixel: text stays crisp on dense screens, and a redraw stays fast
+
+
+@dataclass(frozen=True)
+class Example:
+    """How the tests try a panel: made with the arguments `shown`, it tells `told` once `typed` was typed.
+
+    typed: a value for the field beside the first slider, another than stands there. told: a part of the sentence.
+    """
+
+    typed: str
+    told: str
+    shown: dict = field(default_factory=dict)
 
 
 def canvas(width: int = WIDTH, height: int = HEIGHT) -> Figure:

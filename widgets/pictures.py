@@ -3,6 +3,7 @@ shows."""
 
 from matplotlib.patches import Rectangle
 
+from instruments.results import Case
 from widgets.panel import BLUE, GREEN, ORANGE, RED, SKY, Panel, canvas
 from widgets.words import size, time
 
@@ -78,7 +79,7 @@ def errors_by_width(widths: list, off: dict, title: str, about: str) -> Panel:
     return picture(title, figure, f"{about}: {said}.")
 
 
-def bytes_and_launches(cases: list, copy_rate: float, launch_seconds: float) -> Panel:
+def bytes_and_launches(cases: list[Case], copy_rate: float, launch_seconds: float) -> Panel:
     """Time against bytes of recorded cases, as called and on the GPU alone, beside the copy roof and an empty
     launch."""
     figure = canvas(height=330)
@@ -86,13 +87,13 @@ def bytes_and_launches(cases: list, copy_rate: float, launch_seconds: float) -> 
     span = [1e4, 6e9]
     axes.loglog(span, [nbytes / copy_rate * 1e6 for nbytes in span], color=BLUE, linewidth=2)
     axes.axhline(launch_seconds * 1e6, color=ORANGE, linewidth=2, linestyle="--")
-    for figures, marker, colour, label in (
-        ("called_us", "o", RED, "called from Python"),
-        ("graph_us", "x", "black", "GPU alone"),
+    for figure_of, marker, colour, label in (
+        (Case.called_us, "o", RED, "called from Python"),
+        (Case.us, "x", "black", "GPU alone"),
     ):
         axes.plot(
-            [case["bytes"] for case in cases],
-            [case["impl"]["bytes-first"][figures] for case in cases],
+            [case.bytes for case in cases],
+            [figure_of(case, "bytes-first") for case in cases],
             marker,
             color=colour,
             markersize=7,
@@ -110,20 +111,20 @@ def bytes_and_launches(cases: list, copy_rate: float, launch_seconds: float) -> 
     axes.legend(frameon=False, loc="upper left")
 
     def above(case):  # how many times the line's time
-        return case["impl"]["bytes-first"]["graph_us"] * 1e-6 * copy_rate / case["bytes"]
+        return case.us("bytes-first") * 1e-6 * copy_rate / case.bytes
 
-    smallest = min(cases, key=lambda case: case["bytes"])
-    called, alone = (smallest["impl"]["bytes-first"][key] * 1e-6 for key in ("called_us", "graph_us"))
-    highest = max((case for case in cases if case["bytes"] > launch_seconds * copy_rate), key=above)
-    shape = " x ".join(f"{length:,}" for length in highest["shape"])
+    smallest = min(cases, key=lambda case: case.bytes)
+    called, alone = (figure_of(smallest, "bytes-first") * 1e-6 for figure_of in (Case.called_us, Case.us))
+    highest = max((case for case in cases if case.bytes > launch_seconds * copy_rate), key=above)
+    shape = " x ".join(f"{length:,}" for length in highest.shape)
     return picture(
         "Two limits: bytes and launches",
         figure,
         (
             f"Time against bytes on an H200, both scales logarithmic. From about {size(launch_seconds * copy_rate)} "
             f"on, most kernels follow the line of bytes over copy roof; furthest above it, {above(highest):.1f} "
-            f"times, is {highest['kernel']} of {shape}, whose rows are too wide to be read once. The smallest, "
-            f"{size(smallest['bytes'])}, takes {time(called)} as called and {time(alone)} on the GPU."
+            f"times, is {highest.kernel} of {shape}, whose rows are too wide to be read once. The smallest, "
+            f"{size(smallest.bytes)}, takes {time(called)} as called and {time(alone)} on the GPU."
         ),
     )
 

@@ -5,11 +5,13 @@ from matplotlib.transforms import offset_copy
 
 from instruments.gpus import DTYPES, GPUS
 from instruments.ops import op_traffic
-from instruments.results import load, provenance
+from instruments.results import Figures, load, recorded
 from instruments.traffic import Traffic
 from kernels.rmsnorm import rmsnorm_traffic
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, YELLOW, Panel, Powers, canvas, menu
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, YELLOW, Example, Panel, Powers, canvas, menu
 from widgets.words import number, rate, size, time
+
+EXAMPLE = Example(typed="5000", told="n = 5,000,", shown={"look_at": "GEMM"})
 
 YOURS = "your own"
 
@@ -24,8 +26,6 @@ PRESETS = {
     "GEMM": (lambda n, dtype: op_traffic("gemm", m=n, n=n, k=n, dtype=dtype), True, "h", RED),
 }
 
-ON_MATRIX = ("matmul",)  # how the names of recorded kernels begin that run on matrix units
-
 X, Y = (0.01, 3e4), (3e9, 2e16)  # FLOP/B, FLOP/s
 
 
@@ -35,12 +35,9 @@ def _matrix_unit(gpu, dtype: str) -> str:
     return unit if unit in gpu.matrix else "vector"
 
 
-def _recorded(gpu: str) -> dict | None:
+def _figures(gpu: str) -> Figures | None:
     """The figures measured on this GPU; None where none are recorded."""
-    try:
-        return load(gpu.lower())
-    except ValueError:
-        return None
+    return load(gpu) if gpu.lower() in recorded() else None
 
 
 def _group(points: dict) -> list:
@@ -124,7 +121,7 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
     shown = ()  # GPU, dtype and whether measured, of the roofs drawn last
     large = []  # the shares of their roof that measured kernels reach, in percent
 
-    def draw_roofs(device, dtype, matrix, recorded, measured):
+    def draw_roofs(device, dtype, matrix, figures, measured):
         for kind, which in (("matrix", matrix), ("vector", "vector")):
             line, text, drop, label = roofs[kind]
             peak, ridge = device.peak(which), device.ridge(which)
@@ -137,20 +134,20 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
             for artist in roofs[kind]:
                 artist.set_visible(kind == "vector" or which != "vector")
 
-        recorded = recorded or {}
-        copy = recorded.get("copy_gbps", 0) * 1e9
-        flat = recorded.get("matmul_tflops", {}).get(dtype, 0) * 1e12
+        copy = figures.copy_gbps * 1e9 if figures else 0
+        flat = figures.matmul_tflops.get(dtype, 0) * 1e12 if figures else 0
         top = flat or device.peak(matrix)
         copied.set_data(([X[0], top / copy], [X[0] * copy, top]) if copy else ([], []))
         multiplied.set_data(([top / copy if copy else X[0], X[1]], [flat, flat]) if flat else ([], []))
+        ridge = device.ridge("vector")
         timed = [
             (
-                Traffic({"all": case["bytes"]}, {}, case["flops"]),
-                case["impl"]["bytes-first"]["graph_us"] * 1e-6,
-                matrix if case["kernel"].startswith(ON_MATRIX) else "vector",
+                Traffic({"all": case.bytes}, {}, case.flops),
+                case.us("bytes-first") * 1e-6,
+                matrix if case.flops > case.bytes * ridge else "vector",  # below it, DRAM is the roof of either
             )
-            for case in recorded.get("cases", ())
-            if case["dtype"] == dtype and case["flops"] and "graph_us" in case["impl"].get("bytes-first", {})
+            for case in (figures.cases if figures else ())
+            if case.dtype == dtype and case.flops and "bytes-first" in case.impl
         ]
         dots.set_data([work.intensity for work, *_ in timed], [work.flops / seconds for work, seconds, _ in timed])
         shares = [(work, work.roofline_seconds(device, unit) / seconds) for work, seconds, unit in timed]
@@ -163,8 +160,8 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
             ""
             if not measured
             else f"no measurements are recorded for the {device.name}"
-            if not recorded
-            else f"measured: × the course's kernels, dashed: copy and matmul\n{provenance(device.name.lower())}"
+            if not figures
+            else f"measured: × the course's kernels, dashed: copy and matmul\n{figures.provenance}"
         )
         return [100 * share for work, share in shares if work.bytes > device.l2]
 
@@ -179,7 +176,7 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
 
         if shown != (gpu, dtype, measured):
             shown = gpu, dtype, measured
-            large = draw_roofs(device, dtype, matrix, _recorded(gpu) if measured else None, measured)
+            large = draw_roofs(device, dtype, matrix, _figures(gpu) if measured else None, measured)
         points = {
             name: (each.intensity, each.flops / each.roofline_seconds(device, units[name]))
             for name, each in work.items()

@@ -3,8 +3,10 @@
 from instruments.gpus import DTYPES, GPUS
 from instruments.occupancy import MOST_REGISTERS, REGISTERS, reserved
 from kernels.matmul import matmul_traffic
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, RED, Panel, Powers, canvas, menu, whole
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, RED, Example, Panel, Powers, canvas, menu, whole
 from widgets.words import number, size
+
+EXAMPLE = Example(typed="192", told="192 x 128 by 64, bf16")
 
 N = 8192  # of the product that the traffic is counted for: N x N x N
 

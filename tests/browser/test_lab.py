@@ -1,6 +1,7 @@
 """The panels as a learner meets them: JupyterLab in headless Chromium, sliders moved by key and by drag.
 
-Prints how long a panel takes from the key press to its changed picture. SCREENSHOTS=folder keeps what was seen.
+Prints how long a panel takes from the key press to its changed picture and holds it to nothing: p95 is at most 70 ms on
+an idle machine with two cores. SCREENSHOTS=folder keeps what was seen.
 """
 
 import json
@@ -18,20 +19,12 @@ from pathlib import Path
 import nbformat
 import pytest
 
+import widgets
+from widgets import PANELS
+
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = "lessons/05_rmsnorm.ipynb"
 PRESSES = 40
-LIMIT_MS = 200  # of p95; on an idle machine with two cores 70 ms are reached
-
-PANELS = {  # how it is shown, its title, what is typed beside the first slider, and what its sentence then says
-    "fusion_savings": ("fusion_savings()", "What fusing RMSNorm saves", "5000", "5,000 x 8,192"),
-    "fusion_chain": ("fusion_chain()", "A chain of ops, fused and not", "5000", "5,000 x 4,096"),
-    "roofline": ("roofline(look_at='GEMM')", "Roofline", "5000", "n = 5,000,"),
-    "coalescing": ("coalescing()", "Coalescing", "16", "bf16, stride 16, offset 0"),
-    "occupancy": ("occupancy()", "Occupancy", "168", "168 registers, 0 KiB, 4 warps"),
-    "tile_intensity": ("tile_intensity()", "What a tile asks for", "192", "192 x 128 by 64, bf16"),
-    "l2_order": ("l2_order()", "Order and L2, as a model sees it", "8", "In groups of 8 rows"),
-}
 
 pytestmark = pytest.mark.browser
 
@@ -244,13 +237,14 @@ def _report(capsys, name: str, what: str, latencies: list):
     p50, p95 = statistics.median(latencies), statistics.quantiles(latencies, n=20)[-1]
     with capsys.disabled():
         print(f"\n{name}: {what} p50 {p50:.0f} ms, p95 {p95:.0f} ms ({len(latencies)} times)")
-    assert p95 <= LIMIT_MS, f"{name} answers too slowly: p95 {p95:.0f} ms, expected at most {LIMIT_MS}"
 
 
 @pytest.mark.parametrize("name", PANELS)
 def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
-    source, title, typed, told = PANELS[name]
-    _open_and_run(page, lab, _notebook(lab[1], f"{name}.ipynb", f"from widgets import {name}\n{source}"))
+    example = PANELS[name]
+    title = getattr(widgets, name)().title
+    source = f"from widgets import {name}\n{name}(**{example.shown!r})"
+    _open_and_run(page, lab, _notebook(lab[1], f"{name}.ipynb", source))
     assert _errors(page) == []
     panel = _panel(page, title)
     keep(page, name)
@@ -259,12 +253,12 @@ def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
 
     before = _state(panel)
     field = panel.locator("input[type=number]:visible, .widget-readout:visible").first
-    field.fill(typed)
+    field.fill(example.typed)
     field.press("Enter")
-    assert told in _await_change(page, panel, before)[0]
+    assert example.told in _await_change(page, panel, before)[0]
     page.wait_for_timeout(500)  # the slider beside the field must not pull the value back to its nearest step
-    assert told in _state(panel)[0]
-    assert field.evaluate("field => field.value ?? field.textContent") == typed
+    assert example.told in _state(panel)[0]
+    assert field.evaluate("field => field.value ?? field.textContent") == example.typed
 
     panel.locator(".noUi-handle").first.focus()
     page.evaluate(WATCH, [panel.element_handle(), "img", "keydown"])

@@ -8,7 +8,6 @@ apart/ holds more of each, and odd files, written apart from the grader.
 
 import argparse
 import datetime
-import importlib
 import os
 import platform
 import sys
@@ -30,7 +29,7 @@ from apart.files import FILES  # noqa: E402
 from apart.right import RIGHT  # noqa: E402
 from apart.wrong import WRONG  # noqa: E402
 from attacks import stopping  # noqa: E402
-from grading_tools import Answer, fault, handed_in, right_answers, verdict_of, wrong_answers  # noqa: E402
+from grading_tools import Answer, fault, handed_in, right_answers, tables, verdict_of, wrong_answers  # noqa: E402
 
 from grading import jail, submission  # noqa: E402
 
@@ -137,8 +136,7 @@ def main(argv: list | None = None) -> int:
     )
 
     right, wrong, whole_right, whole_wrong = [], [], [], []
-    for path in sorted(HERE.glob("test_[0-9][0-9].py")):
-        table = importlib.import_module(path.stem)
+    for table in tables():
         these = right_answers(table.SOLUTION, table.RIGHT), wrong_answers(table.SOLUTION, table.WRONG)
         right += these[0]
         wrong += these[1]

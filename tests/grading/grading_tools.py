@@ -5,10 +5,16 @@ The answers to an exercise stand in test_NN.py as three tables, which its tests 
     SOLUTION = {task: source}
     RIGHT = {name: (task, source)}
     WRONG = {name: (task, changes to the solution or a whole source, kind or kinds of finding, words of the hint)}
+
+and beside them, where a task's card promises so much that a property of test_tasks.py cannot be, why:
+
+    NOT_ONE, NOT_FAR = {(task, function): what the card promises}
+    TILES = {task: elements of a tile of a kernel that takes vectors}, where they are fewer than 4,096
 """
 
 import ast
 import hashlib
+import importlib
 import importlib.util
 import os
 import sys
@@ -84,6 +90,11 @@ def stub(task_id: str) -> str:
 
 
 # ---------------------------------------------------------------- tables of answers
+
+
+def tables() -> list:
+    """The modules test_NN.py, one for each exercise, in the order of their numbers."""
+    return [importlib.import_module(path.stem) for path in sorted(Path(__file__).parent.glob("test_[0-9][0-9].py"))]
 
 
 @dataclass(frozen=True)

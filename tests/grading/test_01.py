@@ -324,5 +324,7 @@ WRONG = {
     ),
 }
 
+NOT_FAR = {("01.5", "scaled_add"): "contiguous"}
+
 
 test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)

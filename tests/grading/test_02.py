@@ -351,5 +351,7 @@ WRONG = {  # beside those that the slips of the tasks make
     "an int alone": ("02.5", [("return row, rows * cols", "return row")], "count", ["two ints"]),
 }
 
+TILES = {"02.2": 1024}
+
 
 test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)

@@ -511,5 +511,11 @@ WRONG = {
     ),
 }
 
+NOT_ONE = {
+    ("03.3", "linear"): "M, N and K are multiples of 32",
+    ("03.5", "grouped_linear"): "M and N are multiples of 16, K is 32",
+}
+NOT_FAR = {("03.5", "grouped_linear"): "contiguous"}
+
 
 test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)

@@ -606,5 +606,8 @@ WRONG = {
     "a constant": ("04.5", [('"leave", saved', '"leave", 1.0')], "wrong", ["Take the case apart"]),
 }
 
+NOT_ONE = {("04.4", "swiglu"): "a row is a gate and an up of the same width: a single result takes two columns"}
+NOT_FAR = {("04.4", "swiglu"): "contiguous", ("04.4", "swiglu_backward"): "contiguous"}
+
 
 test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)

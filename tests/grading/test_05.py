@@ -699,6 +699,8 @@ WRONG = {
     "the other order": ("05.6", [('"carry", row', 'row, "carry"')], "verdict", ["names"]),
 }
 
+NOT_FAR = {("05.5", "add_gemma_norm"): "contiguous"}
+
 
 test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)
 

@@ -40,7 +40,6 @@ def by_id(found):
 def test_solution_and_exercise(tmp_path, capsys):
     renamed = tmp_path / "my homework (2).ipynb"
     renamed.write_bytes(SOLUTION.read_bytes())
-    begun = time.monotonic()
     status, results = graded(renamed, EXERCISE, folder=tmp_path / "report")
     assert status == 0 and results["schema_version"] == report.SCHEMA_VERSION
     solved, untouched = results["submissions"]
@@ -68,7 +67,6 @@ def test_solution_and_exercise(tmp_path, capsys):
     said = capsys.readouterr()
     assert "25 points" in said.out and "2 graded" in said.out.splitlines()[-1] and str(tmp_path / "my") not in page
     assert "grading 2 submissions" in said.err and "2 of 2  " in said.err  # off a terminal, a line for each
-    assert time.monotonic() - begun < 60  # 8 s on an idle machine of two cores
 
 
 def test_one_bad_task_costs_no_other(tmp_path):

@@ -4,6 +4,7 @@ import importlib
 
 import numpy as np
 import pytest
+from grading_tools import tables
 
 from grading.diagnose import allowed, row_errors
 from grading.tasks import Given, Tensor, exercises, expected, guesses
@@ -64,20 +65,14 @@ def test_every_slip_changes_some_case_beyond_the_tolerance(task, slip, seed):
 
 KERNELS = [(task, name) for task in TASKS if task.kernel for name in task.functions]
 IDS = [f"{task.id} {name}" for task, name in KERNELS]
-TILES = {"02.2": 1024}  # elements of a tile of a kernel that takes vectors, where they are fewer than 4,096
-#: {(task, function): what its card promises}, where it promises so much that the property cannot be
-NOT_ONE = {
-    ("03.3", "linear"): "M, N and K are multiples of 32",
-    ("03.5", "grouped_linear"): "M and N are multiples of 16, K is 32",
-    ("04.4", "swiglu"): "a row is a gate and an up of the same width: a single result takes two columns",
-}
-NOT_FAR = {
-    ("01.5", "scaled_add"): "contiguous",
-    ("03.5", "grouped_linear"): "contiguous",
-    ("04.4", "swiglu"): "contiguous",
-    ("04.4", "swiglu_backward"): "contiguous",
-    ("05.5", "add_gemma_norm"): "contiguous",
-}
+
+
+def promised(name: str) -> dict:
+    """What the modules test_NN.py say under a name, together."""
+    return {key: said for table in tables() for key, said in getattr(table, name, {}).items()}
+
+
+TILES, NOT_ONE, NOT_FAR = promised("TILES"), promised("NOT_ONE"), promised("NOT_FAR")
 
 
 def tensors(task, name) -> list:

@@ -1,8 +1,9 @@
+import re
+
 import pytest
 import torch
 
-from instruments import gpus
-from instruments.gpus import DTYPES, GPUS, dtype_name, this_gpu
+from instruments.gpus import DTYPES, GIB, GPUS, dtype_name, file_stem, this_device, this_gpu
 
 
 @pytest.mark.parametrize(
@@ -52,27 +53,50 @@ def test_dtype_names_go_both_ways():
         dtype_name(torch.int8)
 
 
+@pytest.fixture
+def card(monkeypatch):
+    """card(device, memory in GiB): this machine has that GPU."""
+
+    def has(device, gib):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda *a: device)
+        properties = type("Properties", (), {"total_memory": int(gib * GIB)})
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda *a: properties)
+        this_gpu.cache_clear()
+
+    yield has
+    this_gpu.cache_clear()
+
+
 @pytest.mark.parametrize(
-    "device, name",
+    "device, gib, name, stem",
     [
-        ("NVIDIA H200", "H200"),
-        ("NVIDIA H100 80GB HBM3", "H100"),
-        ("Tesla T4", "T4"),
-        ("NVIDIA A100-SXM4-80GB", "A100"),
-        ("NVIDIA L4", "L4"),
-        ("NVIDIA L40S", None),
-        ("NVIDIA B200", "B200"),
-        ("NVIDIA GeForce RTX 4090", None),
-        ("NVIDIA GB200", None),
+        ("Tesla T4", 14.7, "T4", "t4"),
+        ("NVIDIA L4", 22.0, "L4", "l4"),
+        ("NVIDIA A100-SXM4-80GB", 79.3, "A100", "a100"),
+        ("NVIDIA A100-SXM4-40GB", 39.5, None, "nvidia-a100-sxm4-40gb"),
+        ("NVIDIA A100 80GB PCIe", 79.3, None, "nvidia-a100-80gb-pcie"),
+        ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9.5, None, "nvidia-a100-sxm4-80gb-mig-1g-10gb"),
+        ("NVIDIA H100 80GB HBM3", 79.2, "H100", "h100"),
+        ("NVIDIA H100 PCIe", 79.2, None, "nvidia-h100-pcie"),
+        ("NVIDIA H100 NVL", 93.1, None, "nvidia-h100-nvl"),
+        ("NVIDIA H200", 139.8, "H200", "h200"),
+        ("NVIDIA H200", 70.0, None, "nvidia-h200"),
+        ("NVIDIA H200 NVL", 139.8, None, "nvidia-h200-nvl"),
+        ("NVIDIA B200", 178.4, "B200", "b200"),
+        ("NVIDIA GB200", 184.0, None, "nvidia-gb200"),
+        ("NVIDIA L40S", 44.4, None, "nvidia-l40s"),
+        ("NVIDIA GeForce RTX 5090", 31.4, None, "nvidia-geforce-rtx-5090"),
     ],
 )
-def test_this_gpu_by_its_device_name(monkeypatch, device, name):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *a: device)
-    this_gpu.cache_clear()
-    found = gpus.this_gpu()
-    this_gpu.cache_clear()
-    assert (found.name if found else None) == name
+def test_a_card_by_its_name_and_memory(card, device, gib, name, stem):
+    card(device, gib)
+    assert file_stem(*this_device()) == stem
+    if name:
+        assert this_gpu() is GPUS[name]
+    else:
+        with pytest.warns(UserWarning, match=f"no datasheet rates of this GPU, {re.escape(device)} with"):
+            assert this_gpu() is None
 
 
 def test_this_gpu_without_one(monkeypatch):

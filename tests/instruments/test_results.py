@@ -1,30 +1,96 @@
 import json
 
+import msgspec
 import pytest
 
-from instruments import results
+from instruments import files, gpus, results
+from tests.figures import case, figures
+
+NORM = case("rmsnorm", (8, 16), 1000, 500, {"bytes-first": 2, "torch": 4})
+replaced = msgspec.structs.replace
 
 
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
-    case = {"kernel": "rmsnorm", "shape": [8, 16], "dtype": "bf16", "bytes": 1, "flops": 2, "impl": {}}
-    (tmp_path / "toy.json").write_text(
-        json.dumps({"device": "Toy", "torch": "1", "triton": "2", "date": "2026-01-01", "cases": [case]})
-    )
     monkeypatch.setattr(results, "RESULTS", tmp_path)
+    results.store(figures(NORM), tmp_path / "toy.json")
     results.load.cache_clear()
-    yield case
+    yield tmp_path / "toy.json"
     results.load.cache_clear()
 
 
-def test_load_provenance_and_case(recorded):
-    assert results.load("Toy")["device"] == "Toy"
-    assert results.provenance("toy") == "Toy, torch 1, triton 2, 2026-01-01"
-    assert results.case("rmsnorm", (8, 16), gpu="toy") == recorded
+@pytest.mark.parametrize("gpu", results.recorded())
+def test_what_is_recorded_is_what_would_be_written(gpu):
+    """No field is lost or renamed between reading and writing."""
+    assert results.encode(results.load(gpu)) == (results.RESULTS / f"{gpu}.json").read_bytes()
+
+
+def test_figures_have_names(recorded):
+    toy = results.load("Toy")
+    assert toy == figures(NORM) and results.recorded() == ["toy"]
+    assert toy.provenance == "NVIDIA H200, torch 2.11.0, triton 3.6.0, 2026-01-02"
+    norm = toy.case("rmsnorm", 8, 16)
+    assert norm.name == "rmsnorm 8x16 bf16"
+    assert (norm.us("torch"), norm.called_us("torch"), norm.gbps("torch")) == (4, 14, 1000 / 4e3)
+    assert (norm.tflops("torch"), norm.error("torch")) == (500 / 4e6, 1e-8)
+    assert toy.counter("rmsnorm", "two_pass", 8, 16).dram_read == 3
+    assert toy.machine.programs[0].ns_per_program == 1000
 
 
 def test_what_is_not_recorded_is_said(recorded):
+    toy = results.load("toy")
     with pytest.raises(ValueError, match="gpu: no figures are recorded for 'b200', expected one of: toy"):
         results.load("b200")
-    with pytest.raises(ValueError, match="no record of rmsnorm .8, 32. bf16, expected one of: rmsnorm 8x16 bf16"):
-        results.case("rmsnorm", (8, 32), gpu="toy")
+    with pytest.raises(ValueError, match="no record of rmsnorm 8x16 fp32, expected one of: rmsnorm 8x16 bf16"):
+        toy.case("rmsnorm", 8, 16, dtype="fp32")
+    with pytest.raises(ValueError, match="no record of 'liger' for rmsnorm 8x16 bf16, expected one of: bytes-first, t"):
+        toy.case("rmsnorm", 8, 16).us("liger")
+    with pytest.raises(
+        ValueError, match="no counters of rmsnorm, naive, .* expected one of: rmsnorm, two_pass, .8, 16"
+    ):
+        toy.counter("rmsnorm", "naive", 8, 16)
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"schema_version": 2}, r"toy.json: .*schema_version"),
+        ({"copy_gbps": "fast"}, r"Expected `float`, got `str` - at `\$.copy_gbps`"),
+        ({"speed": 1}, "unknown field `speed`"),
+        ({"cases": [{"kernel": "rmsnorm"}]}, r"missing required field `shape` - at `\$.cases\[0\]`"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused(recorded, change, said):
+    recorded.write_text(json.dumps({**json.loads(recorded.read_bytes()), **change}))
+    with pytest.raises(ValueError, match=said):
+        results.load("toy")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match="none.json: no such file; bench/run.py makes it"):
+        results.read(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("copy_gbps", [float("nan"), "fast"])
+def test_what_could_not_be_read_is_not_written(recorded, copy_gbps):
+    before = recorded.read_bytes()
+    with pytest.raises(ValueError):
+        results.store(replaced(figures(NORM), copy_gbps=copy_gbps), recorded)
+    assert recorded.read_bytes() == before
+
+
+def test_an_interrupt_leaves_the_old_file_alone(recorded, monkeypatch):
+    before = recorded.read_bytes()
+
+    def full(_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        results.store(figures(), recorded)
+    assert recorded.read_bytes() == before and [*recorded.parent.iterdir()] == [recorded]
+
+
+def test_the_file_is_named_after_the_card(monkeypatch):
+    monkeypatch.setattr(gpus, "this_device", lambda: ("Tesla T4", 15_828_320_256))
+    assert results.place() == results.RESULTS / "t4.json"

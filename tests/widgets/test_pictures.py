@@ -1,3 +1,4 @@
+from tests.figures import case
 from widgets.pictures import bytes_and_launches, errors_by_width, four_numbers, tile_and_strips
 
 
@@ -15,16 +16,9 @@ def test_errors_by_width():
 
 
 def test_bytes_and_launches_names_the_kernel_furthest_above_the_line():
-    def case(shape, nbytes, us):
-        return {
-            "kernel": "rmsnorm",
-            "shape": shape,
-            "bytes": nbytes,
-            "impl": {"bytes-first": {"graph_us": us, "called_us": us + 10}},
-        }
-
+    sizes = (((1, 64), 20_000, 2), ((512, 2**20), 2 * 10**9, 800), ((8, 8), 10**8, 27))
     panel = bytes_and_launches(
-        [case([1, 64], 20_000, 2), case([512, 2**20], 2 * 10**9, 800), case([8, 8], 10**8, 27)],
+        [case("rmsnorm", shape, nbytes, 0, {"bytes-first": us}) for shape, nbytes, us in sizes],
         copy_rate=4e12,
         launch_seconds=8e-6,
     )

@@ -1,61 +1,22 @@
-import json
-
 import pytest
 
 from instruments import results
 from instruments.gpus import DTYPES, GPUS
+from tests.figures import case, figures
 from widgets import roofline
 from widgets.roofline import PRESETS, YOURS
 
-RECORDED = {
-    "schema_version": 1,
-    "device": "NVIDIA H200",
-    "driver": "580",
-    "torch": "2.11.0",
-    "triton": "3.6.0",
-    "date": "2026-01-02",
-    "copy_gbps": 4256,
-    "matmul_tflops": {"bf16": 694},
-    "cases": [
-        {
-            "kernel": "rmsnorm",
-            "shape": [8192, 8192],
-            "dtype": "bf16",
-            "bytes": 268451840,
-            "flops": 268443648,
-            "impl": {"bytes-first": {"graph_us": 67.0}, "torch": {"graph_us": 107.0}},
-        },
-        {
-            "kernel": "copy",
-            "shape": [8192, 8192],
-            "dtype": "bf16",
-            "bytes": 268435456,
-            "flops": 0,
-            "impl": {"bytes-first": {"graph_us": 64.0}},
-        },
-        {
-            "kernel": "rmsnorm",
-            "shape": [1, 4096],
-            "dtype": "bf16",
-            "bytes": 24576,
-            "flops": 16388,
-            "impl": {"bytes-first": {"graph_us": 2.1}},
-        },
-        {
-            "kernel": "rmsnorm",
-            "shape": [1, 64],
-            "dtype": "bf16",
-            "bytes": 1,
-            "flops": 1,
-            "impl": {"torch": {"graph_us": 1}},
-        },
-    ],
-}
+RECORDED = figures(
+    case("rmsnorm", (8192, 8192), 268451840, 268443648, {"bytes-first": 67, "torch": 107}),
+    case("copy", (8192, 8192), 268435456, 0, {"bytes-first": 64}),
+    case("rmsnorm", (1, 4096), 24576, 16388, {"bytes-first": 2.1}),
+    case("rmsnorm", (1, 64), 1, 1, {"torch": 1}),
+)
 
 
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
-    (tmp_path / "h200.json").write_text(json.dumps(RECORDED))
+    results.store(RECORDED, tmp_path / "h200.json")
     monkeypatch.setattr(results, "RESULTS", tmp_path)
     results.load.cache_clear()
     yield

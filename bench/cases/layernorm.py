@@ -1,0 +1,44 @@
+"""LayerNorm."""
+
+import torch
+import torch.nn.functional as F
+
+from bench.cases import SHAPES, Case, compiled, random
+from kernels import layernorm
+
+RAGGED = SHAPES
+
+
+def _layernorm(rows, cols, dtype=torch.bfloat16):
+
+    def torch_norm(x, weight, bias):
+        return F.layer_norm(x, (cols,), weight, bias, 1e-5)
+
+    def liger():
+        from liger_kernel.ops.layer_norm import layer_norm_forward
+
+        return lambda x, weight, bias: layer_norm_forward(x, weight, bias, 1e-5)[0]
+
+    return Case(
+        "layernorm",
+        (rows, cols),
+        dtype,
+        lambda: (random(rows, cols, dtype=dtype), random(cols, dtype=dtype), random(cols, dtype=dtype)),
+        layernorm.layernorm_traffic(rows, cols, dtype),
+        lambda x, weight, bias: layernorm.layernorm_reference(x.double(), weight.double(), bias.double()),
+        {
+            "bytes-first": lambda: layernorm.layernorm,
+            "torch": lambda: torch_norm,
+            "torch.compile": lambda: compiled(torch_norm),
+            "liger": liger,
+        },
+    )
+
+
+def cases() -> list[Case]:
+    return [_layernorm(8192, 8192), _layernorm(32768, 4096), _layernorm(4096, 65536)]
+
+
+def sanitize(rows, cols, dtype):
+    """Every forward kernel."""
+    layernorm.layernorm(random(rows, cols, dtype=dtype), random(cols, dtype=dtype), random(cols, dtype=dtype))

@@ -1,0 +1,83 @@
+"""RMSNorm."""
+
+import torch
+import torch.nn.functional as F
+
+from bench.cases import SHAPES, Case, Counted, by_columns, compiled, random
+from instruments.gpus import DTYPES
+from kernels import rmsnorm
+
+EPS = 1e-6
+TWO_WAYS = ("two_pass", "streaming", "resident")
+RAGGED = SHAPES
+
+
+def _rmsnorm(rows, cols, dtype=torch.bfloat16, paths=()):
+
+    def torch_norm(x, weight):
+        return F.rms_norm(x, (cols,), weight, EPS)
+
+    def liger():
+        from liger_kernel.ops.rms_norm import rms_norm_forward
+
+        return lambda x, weight: rms_norm_forward(x, weight, EPS, 0.0, "llama", None)[0]
+
+    implementations = {
+        "bytes-first": lambda: lambda x, weight: rmsnorm.rmsnorm(x, weight, EPS),
+        "torch": lambda: torch_norm,
+        "torch.compile": lambda: compiled(torch_norm),
+        "liger": liger,
+        "eager ops": lambda: lambda x, weight: rmsnorm.rmsnorm_reference(x, weight, EPS),
+    }
+    for path in paths:
+        implementations[f"bytes-first, {path}"] = lambda path=path: (
+            lambda x, weight: rmsnorm.rmsnorm(x, weight, EPS, path=path)
+        )
+    return Case(
+        "rmsnorm",
+        (rows, cols),
+        dtype,
+        lambda: (random(rows, cols, dtype=dtype), random(cols, dtype=dtype)),
+        rmsnorm.rmsnorm_traffic(rows, cols, dtype),
+        lambda x, weight: rmsnorm.rmsnorm_reference(x.double(), weight.double(), EPS),
+        implementations,
+    )
+
+
+def cases() -> list[Case]:
+    return [
+        _rmsnorm(1, 4096),
+        _rmsnorm(1024, 8192, paths=TWO_WAYS),
+        _rmsnorm(8192, 8192, paths=TWO_WAYS),
+        _rmsnorm(65536, 8192, paths=TWO_WAYS),
+        _rmsnorm(8192, 8192, DTYPES["fp16"]),
+        _rmsnorm(8192, 8192, DTYPES["fp32"]),
+        _rmsnorm(32768, 4096),
+        _rmsnorm(8192, 32768, paths=TWO_WAYS),
+        _rmsnorm(4096, 65536, paths=("two_pass",)),
+        _rmsnorm(512, 1048576),
+        _rmsnorm(131072, 1024),
+        _rmsnorm(1048576, 128, paths=("resident",)),
+    ]
+
+
+def sanitize(rows, cols, dtype):
+    """Every forward kernel, and a tensor whose columns lie together."""
+    x, weight = random(rows, cols, dtype=dtype), random(cols, dtype=dtype)
+    rmsnorm.rmsnorm(x, weight)
+    for path in ("two_pass", "streaming", "pipelined") if cols <= 8193 else ("two_pass", "streaming"):
+        rmsnorm.rmsnorm(x, weight, path=path)
+    rmsnorm.rmsnorm(by_columns(x), weight)
+
+
+def _counted(rows, cols, path) -> Counted:
+    def make():
+        x, weight = random(rows, cols, dtype=torch.bfloat16), random(cols, dtype=torch.bfloat16)
+        return lambda: rmsnorm.rmsnorm(x, weight, path=path)
+
+    return Counted("rmsnorm", path, (rows, cols), make)
+
+
+def counted() -> list[Counted]:
+    sizes = ((1024, 8192), (65536, 8192))
+    return [_counted(*size, path) for size in sizes for path in ("two_pass", "streaming", "resident")]

@@ -1,0 +1,68 @@
+"""SwiGLU, forward and backward."""
+
+import torch
+import torch.nn.functional as F
+
+from bench.cases import SHAPES, Case, by_columns, compiled, random, with_gradients
+from kernels import elementwise as swiglu
+
+RAGGED = SHAPES
+
+
+def _swiglu(rows, cols, dtype=torch.bfloat16):
+
+    def liger():
+        from liger_kernel.ops.swiglu import LigerSiLUMulFunction
+
+        return LigerSiLUMulFunction.apply
+
+    return Case(
+        "swiglu",
+        (rows, cols),
+        dtype,
+        lambda: (random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype)),
+        swiglu.swiglu_traffic(rows * cols, dtype),
+        lambda gate, up: swiglu.swiglu_reference(gate.double(), up.double()),
+        {
+            "bytes-first": lambda: swiglu.swiglu,
+            "torch": lambda: swiglu.swiglu_reference,
+            "torch.compile": lambda: compiled(swiglu.swiglu_reference),
+            "liger": liger,
+        },
+    )
+
+
+def _swiglu_backward(rows, cols, dtype=torch.bfloat16):
+
+    def eager(dy, gate, up):
+        return torch.ops.aten.silu_backward(dy * up, gate), dy * F.silu(gate)
+
+    def reference(dy, gate, up):
+        gate = gate.double().requires_grad_()
+        swiglu.swiglu_reference(gate, up.double()).backward(dy.double())
+        return gate.grad
+
+    return Case(
+        "swiglu_backward",
+        (rows, cols),
+        dtype,
+        lambda: tuple(random(rows, cols, dtype=dtype) for _ in range(3)),
+        swiglu.swiglu_backward_traffic(rows * cols, dtype),
+        reference,
+        {
+            "bytes-first": lambda: swiglu.swiglu_backward,
+            "torch": lambda: eager,
+            "torch.compile": lambda: compiled(eager),
+        },
+    )
+
+
+def cases() -> list[Case]:
+    return [_swiglu(16384, 11008), _swiglu(1024, 11008), _swiglu_backward(16384, 11008)]
+
+
+def sanitize(rows, cols, dtype):
+    """Forward and backward, and a gate whose columns lie together."""
+    gate, up = random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype)
+    swiglu.swiglu(by_columns(gate), up)
+    swiglu.swiglu(*with_gradients(gate, up)).sum().backward()

@@ -1,0 +1,162 @@
+"""A new lesson is new files and nothing else: the toy of tests/growth/, put into a copy of the course, is found.
+
+Its notebooks are written here, so that they have the first cell of today.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from instruments import notebooks
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = (
+    "bench",
+    "exercises",
+    "grading",
+    "instruments",
+    "kernels",
+    "lessons",
+    "solutions",
+    "tests/grading",
+    "widgets",
+)
+TASK = {"schema_version": 3, "task": False, "cell_type": "code"}
+ANSWER = """\
+@triton.jit
+def thrice_kernel(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
+    ### BEGIN SOLUTION
+    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = o < size
+    tl.store(y_ptr + o, 3 * tl.load(x_ptr + o, mask=mask), mask=mask)
+    ### END SOLUTION
+
+
+def thrice(x):
+    ### BEGIN SOLUTION
+    y = torch.empty_like(x)
+    thrice_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+    return y
+    ### END SOLUTION"""
+
+#: What the course finds by itself, told by a process of its own, in which the toy is launched and drawn as well.
+FOUND = """
+import json, sys
+sys.path.insert(0, "tests/grading")
+import grading_tools, widgets
+from bench import cases, sanitize
+sanitize.launches()["toy 3x5 fp32"]()
+print(json.dumps({
+    "bench": [case.name for case in cases.cases()],
+    "memory checker": list(sanitize.launches()),
+    "counters": [launch.kernel for launch in cases.counted()],
+    "panels": {name: getattr(widgets, name).__name__ for name in widgets.PANELS},
+    "sentence": widgets.toy(cols=7).sentence,
+    "answers": [table.EXERCISE for table in grading_tools.tables()],
+}))
+"""
+
+
+def lesson() -> nbformat.NotebookNode:
+    return new_notebook(
+        metadata={"bytes_first": {"about": "what it takes to grow"}},
+        cells=[
+            new_markdown_cell("# 99 A toy", id="title"),
+            new_code_cell("from kernels.toy import twice\nfrom widgets import toy", id="imports"),
+            new_markdown_cell("## Keep\n\nTwice a tensor is two tensors moved.", id="keep"),
+        ],
+    )
+
+
+def solution() -> nbformat.NotebookNode:
+    answer = {"grade": False, "grade_id": "answer_99_1", "locked": False, "solution": True, **TASK}
+    check = {"grade": True, "grade_id": "check_99_1", "locked": True, "points": 2, "solution": False, **TASK}
+    imports = "import torch\n\nfrom grading import check\nfrom instruments.backend import tl, triton"
+    return new_notebook(
+        metadata={"bytes_first": {"exercise": "99_toy"}},
+        cells=[
+            new_markdown_cell("# Exercise 99: a toy", id="title"),
+            new_code_cell(imports, id="imports"),
+            new_markdown_cell("## 99.1 Three times", id="card"),
+            new_code_cell(ANSWER, id="answer", metadata={"nbgrader": answer}),
+            new_code_cell('check("99.1", thrice)', id="check", metadata={"nbgrader": check}),
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory) -> Path:
+    """A copy of the course with the toy lesson's files in it."""
+    root = tmp_path_factory.mktemp("grown") / "course"
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, root / name)
+    for name in ("README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, root)
+    for path in (ROOT / "tests" / "growth").rglob("*.py"):
+        target = root / path.relative_to(ROOT / "tests" / "growth")
+        assert not target.exists()
+        shutil.copy(path, target)
+    for folder, nb in (("lessons", lesson()), ("solutions", solution())):
+        path = root / folder / "99_toy.ipynb"
+        path.write_text(notebooks.dumps(nb, path), encoding="utf-8")
+    return root
+
+
+def run(course: Path, *arguments) -> str:
+    """What Python prints, started in the copy and with nothing but the copy on its path."""
+    done = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=course,
+        env={**os.environ, "PYTHONPATH": str(course)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def files(course: Path) -> dict:
+    return {
+        path.relative_to(course).as_posix(): path.read_bytes()
+        for path in course.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+def test_release_and_contents_write_the_exercise_and_the_readme_and_nothing_else(course):
+    before = files(course)
+    assert "exercises/99_toy.ipynb: written" in run(course, "-m", "grading.release")
+    run(course, "-m", "instruments.contents")
+    after = files(course)
+    assert {name for name in after if after[name] != before.get(name)} == {"exercises/99_toy.ipynb", "README.md"}
+    line = "| [99 A toy](lessons/99_toy.ipynb): what it takes to grow | [exercise](exercises/99_toy.ipynb) |"
+    assert line in after["README.md"].decode()
+    run(course, "-m", "instruments.contents", "--check")
+
+
+def test_grade_knows_the_exercise(course, tmp_path):
+    """The solution gets its points, the untouched exercise none."""
+    run(course, "-m", "grading.release")
+    handed_in = [tmp_path / "class" / name / "99_toy.ipynb" for name in ("solved", "untouched")]
+    for path, folder in zip(handed_in, ("solutions", "exercises")):
+        path.parent.mkdir(parents=True)
+        shutil.copy(course / folder / path.name, path)
+    run(course, "-m", "grading.cli", tmp_path / "class", "--report", tmp_path / "report")
+    graded = json.loads((tmp_path / "report" / "results.json").read_text(encoding="utf-8"))["submissions"]
+    assert {r["learner"]: (r["points"], r["max_points"]) for r in graded} == {"solved": (2, 2), "untouched": (0, 2)}
+
+
+def test_bench_checker_counters_panels_and_answers_are_found(course):
+    found = json.loads(run(course, "-c", FOUND))
+    assert "twice 64x1024 bf16" in found["bench"]
+    assert "toy 1x1 bf16" in found["memory checker"]
+    assert "twice" in found["counters"]
+    assert found["panels"]["toy"] == "toy" and found["sentence"] == "A row has 7 columns."
+    assert found["answers"][-1] == "99_toy"

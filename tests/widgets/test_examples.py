@@ -1,0 +1,28 @@
+"""Each panel is found by its file, and says what its EXAMPLE promises."""
+
+import importlib
+import inspect
+import pkgutil
+
+import ipywidgets
+import pytest
+
+import widgets
+from widgets import PANELS, Panel
+from widgets.panel import Powers
+
+
+def test_every_panel_has_an_example():
+    for module in pkgutil.iter_modules(widgets.__path__):
+        made = getattr(importlib.import_module(f"widgets.{module.name}"), module.name, None)
+        if inspect.isfunction(made) and inspect.signature(made).return_annotation is Panel:
+            assert module.name in PANELS, f"widgets/{module.name}.py: no EXAMPLE"
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_what_is_typed_beside_the_first_slider_is_told(name):
+    example = PANELS[name]
+    panel = getattr(widgets, name)(**example.shown)
+    assert example.told not in panel.sentence
+    slider = next(k for k, c in panel.controls.items() if isinstance(c, (Powers, ipywidgets.IntSlider)))
+    assert example.told in panel.set(**{slider: float(example.typed)}).sentence
