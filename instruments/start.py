@@ -6,6 +6,8 @@ be imported at the top.
 
 import importlib
 import importlib.util
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +17,21 @@ ROOT = Path(__file__).resolve().parents[1]
 #: The course's own packages. A module of another project that carries one of these names would be used in their place.
 PACKAGES = ("instruments", "kernels", "widgets", "grading")
 
+#: Where the course's notebooks lie; one lesson's are called alike in all of them.
+FOLDERS = ("lessons", "exercises", "solutions")
+
 #: What a notebook needs before its second cell. Triton is not among them: backend.py says what works without it.
 NEEDED = ("numpy", "torch", "matplotlib", "ipywidgets")
 
-#: What Colab's image lacks. Its torch, triton and ipywidgets are never touched: replacing them breaks its session.
-MISSING_ON_COLAB = ("nbval", "msgspec", "junitparser")
+#: What Colab's images lack, triton where there is no GPU. What is there is never touched: replacing torch, triton or
+#: ipywidgets breaks Colab's session.
+MISSING_ON_COLAB = ("triton", "nbval", "msgspec", "junitparser")
+
+ON_COLAB = (
+    "On Colab: keep your work with File > Save a copy in Drive. The check cells grade as you go; for marks of a whole "
+    "exercise, take it with File > Download > .ipynb, upload it under Files (left), and run "
+    "!python -m grading.cli NAME.ipynb --report report"
+)
 
 
 def start() -> None:
@@ -27,7 +39,8 @@ def start() -> None:
     refuse_strangers()
     sys.path[:] = [str(ROOT), *(folder for folder in sys.path if folder != str(ROOT))]
     importlib.invalidate_caches()
-    if "google.colab" in sys.modules:
+    colab = "google.colab" in sys.modules
+    if colab:
         complete_colab()
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if absent:
@@ -38,6 +51,26 @@ def start() -> None:
     from instruments import backend
 
     print(backend.describe())
+    if colab:
+        print(ON_COLAB)
+        show_links(repository())
+
+
+def repository() -> str:
+    """The address of the course's repository, empty until its owner has set it in pyproject.toml."""
+    return pyproject()["tool"]["bytes-first"]["repository"]
+
+
+def pyproject() -> dict:
+    import tomllib
+
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def colab_address(address: str, notebook: str) -> str:
+    """Where Colab opens `notebook` (lessons/05_rmsnorm.ipynb) of the repository at `address`; '' if not on GitHub."""
+    github = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", address)
+    return f"https://colab.research.google.com/github/{github[1]}/blob/main/{notebook}" if github else ""
 
 
 def refuse_strangers() -> None:
@@ -56,11 +89,43 @@ def refuse_strangers() -> None:
 
 
 def complete_colab() -> None:
-    """Install what Colab's image lacks and the course needs; the lessons run without it, so failing is only said."""
+    """Install what Colab's image lacks and the course needs, and let `!python -m grading.cli` find the course.
+
+    The panels and models run without any of it, so failing is only said.
+    """
+    others = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", str(ROOT))]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *others])
     absent = [name for name in MISSING_ON_COLAB if importlib.util.find_spec(name) is None]
     if not absent:
         return
-    pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *absent], capture_output=True, text=True)
+    wanted = [line for line in pyproject()["project"]["dependencies"] if re.match(r"[\w.-]+", line)[0] in absent]
+    pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], capture_output=True, text=True)
     if pip.returncode:
-        print(f"{', '.join(absent)} could not be installed: the lessons work, `check` and `grade` may not.")
+        lost = (
+            "kernels do not run, nor do `check` and grading"
+            if "triton" in absent
+            else "`check` and grading may not run"
+        )
+        print(f"{', '.join(absent)} could not be installed, so {lost}: {last_line(pip.stderr)}")
     importlib.invalidate_caches()
+
+
+def last_line(text: str) -> str:
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "pip did not say why")
+
+
+def show_links(address: str) -> None:
+    """Links to every notebook of the course, which a copy in Drive would have no other way to; none without an address
+    on GitHub."""
+    if not colab_address(address, ""):
+        return
+    from IPython.display import HTML, display
+
+    lines = []
+    for folder in FOLDERS:
+        links = [
+            f'<a href="{colab_address(address, f"{folder}/{path.name}")}" target="_blank">{path.stem.split("_")[0]}</a>'
+            for path in sorted((ROOT / folder).glob("*.ipynb"))
+        ]
+        lines.append(f"{folder.capitalize()}: {' '.join(links)}")
+    display(HTML("<br>".join(lines)))
