@@ -122,17 +122,13 @@ def offer(copy: Path, text: str, work: Path, known: dict) -> str:
     """Put the new version of a changed copy beside it; its path in work/. One put there before is replaced only where
     the learner has not changed it."""
     for number in count(1):
-        place = copy.with_name(f"{copy.stem} (new{number if number > 1 else ''}).ipynb")
+        place = copy.with_name(f"{copy.stem} (new{f' {number}' if number > 1 else ''}).ipynb")
         name = place.relative_to(work).as_posix()
-        held = sources(read(place))
-        if (
-            held is not None
-            and held in (sources(text), known.get(name, {}).get("sources"))
-            or not os.path.lexists(place)
-        ):
-            if held != sources(text):
+        held, latest = sources(read(place)), sources(text)
+        if held == latest or not os.path.lexists(place) or held and held == known.get(name, {}).get("sources"):
+            if held != latest:
                 write(place, text)
-            known[name] = {"sources": sources(text)}
+            known[name] = {"sources": latest}
             return name
 
 
