@@ -19,7 +19,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from instruments.start import colab_address, repository
+from instruments.start import on_colab, repository
 
 ROOT = Path(__file__).resolve().parents[1]
 EXECUTED, UNEXECUTED = ("lessons", "solutions"), ("exercises",)
@@ -95,7 +95,7 @@ def first_cell(address: str | None = None) -> NotebookNode:
 
 def badge(path: Path, address: str | None = None) -> NotebookNode | None:
     """The cell with the link that opens this notebook on Colab; none while the repository has no GitHub address."""
-    target = colab_address(repository() if address is None else address, f"{path.parent.name}/{path.name}")
+    target = on_colab(repository() if address is None else address, f"{path.parent.name}/{path.name}")
     if not target:
         return None
     image = "https://colab.research.google.com/assets/colab-badge.svg"

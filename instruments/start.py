@@ -67,10 +67,16 @@ def pyproject() -> dict:
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def colab_address(address: str, notebook: str) -> str:
-    """Where Colab opens `notebook` (lessons/05_rmsnorm.ipynb) of the repository at `address`; '' if not on GitHub."""
+def on_github(address: str, file: str) -> str:
+    """A file of the repository at `address` as a path on GitHub, OWNER/NAME/blob/main/FILE; '' if it is not there."""
     github = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", address)
-    return f"https://colab.research.google.com/github/{github[1]}/blob/main/{notebook}" if github else ""
+    return f"{github[1]}/blob/main/{file}" if github else ""
+
+
+def on_colab(address: str, notebook: str) -> str:
+    """Where Colab opens a notebook of the repository at `address`; '' if that is not on GitHub."""
+    path = on_github(address, notebook)
+    return path and f"https://colab.research.google.com/github/{path}"
 
 
 def refuse_strangers() -> None:
@@ -115,17 +121,21 @@ def last_line(text: str) -> str:
 
 
 def show_links(address: str) -> None:
-    """Links to every notebook of the course, which a copy in Drive would have no other way to; none without an address
-    on GitHub."""
-    if not colab_address(address, ""):
+    """Links to every notebook of the course, because those in a notebook's text lead nowhere from a copy in Drive.
+
+    None without an address on GitHub.
+    """
+    if not on_github(address, ""):
         return
     from IPython.display import HTML, display
 
     lines = []
     for folder in FOLDERS:
         links = [
-            f'<a href="{colab_address(address, f"{folder}/{path.name}")}" target="_blank">{path.stem.split("_")[0]}</a>'
+            f'<a href="{on_colab(address, f"{folder}/{path.name}")}" target="_blank">{path.stem.split("_")[0]}</a>'
             for path in sorted((ROOT / folder).glob("*.ipynb"))
         ]
         lines.append(f"{folder.capitalize()}: {' '.join(links)}")
+    glossary = f"https://github.com/{on_github(address, 'docs/glossary.md')}"
+    lines.append(f'<a href="{glossary}" target="_blank">Glossary</a>')
     display(HTML("<br>".join(lines)))

@@ -125,7 +125,8 @@ def offer(copy: Path, text: str, work: Path, known: dict) -> str:
         place = copy.with_name(f"{copy.stem} (new{f' {number}' if number > 1 else ''}).ipynb")
         name = place.relative_to(work).as_posix()
         held, latest = sources(read(place)), sources(text)
-        if held == latest or not os.path.lexists(place) or held and held == known.get(name, {}).get("sources"):
+        unchanged = held is not None and held in (latest, known.get(name, {}).get("sources"))
+        if unchanged or not os.path.lexists(place):
             if held != latest:
                 write(place, text)
             known[name] = {"sources": latest}

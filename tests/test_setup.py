@@ -353,6 +353,7 @@ def test_on_colab_every_notebook_is_linked_if_the_repository_is_on_github(monkey
     for path in notebooks.notebooks():
         address = f"https://colab.research.google.com/github/owner/name/blob/main/{path.relative_to(ROOT).as_posix()}"
         assert f'href="{address}"' in shown[0]
+    assert 'href="https://github.com/owner/name/blob/main/docs/glossary.md"' in shown[0]
 
 
 def test_what_is_said_on_colab_grades_a_notebook(tmp_path):
