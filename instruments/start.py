@@ -95,10 +95,7 @@ def refuse_strangers() -> None:
 
 
 def complete_colab() -> None:
-    """Install what Colab's image lacks and the course needs, and let `!python -m grading.cli` find the course.
-
-    The panels and models run without any of it, so failing is only said.
-    """
+    """Install what Colab's image lacks and the course needs; failing is said. `!python -m grading.cli` works from here on."""
     others = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", str(ROOT))]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *others])
     absent = [name for name in MISSING_ON_COLAB if importlib.util.find_spec(name) is None]
@@ -107,17 +104,11 @@ def complete_colab() -> None:
     wanted = [line for line in pyproject()["project"]["dependencies"] if re.match(r"[\w.-]+", line)[0] in absent]
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], capture_output=True, text=True)
     if pip.returncode:
-        lost = (
-            "kernels do not run, nor do `check` and grading"
-            if "triton" in absent
-            else "`check` and grading may not run"
+        why = pip.stderr.strip().rpartition("\n")[2]
+        print(
+            f"{', '.join(absent)} could not be installed; run this cell again when pip reaches its index. It says: {why}"
         )
-        print(f"{', '.join(absent)} could not be installed, so {lost}: {last_line(pip.stderr)}")
     importlib.invalidate_caches()
-
-
-def last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "pip did not say why")
 
 
 def show_links(address: str) -> None:

@@ -18,8 +18,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from instruments import work
-
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = "lessons/05_rmsnorm.ipynb"
 PRESSES = 40
@@ -312,6 +310,8 @@ def test_a_guess_is_locked_and_answered(page, lab, keep, capsys):
 
 def test_a_copy_in_work_opens_clean(page, lab):
     """Closing a notebook that was only looked at asks nothing: JupyterLab finds nothing in it to complete."""
+    from instruments import work
+
     for path in (LESSON, "exercises/05_rmsnorm.ipynb"):
         copy = lab[1] / "work" / path
         copy.parent.mkdir(parents=True)
