@@ -95,7 +95,7 @@ def refuse_strangers() -> None:
 
 
 def complete_colab() -> None:
-    """Install what Colab's image lacks and the course needs; failing is said. `!python -m grading.cli` works from here on."""
+    """Install what Colab's image lacks and the course needs; failing is said. Then `!python -m grading.cli` works."""
     others = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", str(ROOT))]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *others])
     absent = [name for name in MISSING_ON_COLAB if importlib.util.find_spec(name) is None]
@@ -105,9 +105,7 @@ def complete_colab() -> None:
     pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], capture_output=True, text=True)
     if pip.returncode:
         why = pip.stderr.strip().rpartition("\n")[2]
-        print(
-            f"{', '.join(absent)} could not be installed; run this cell again when pip reaches its index. It says: {why}"
-        )
+        print(f"{', '.join(absent)} could not be installed; when pip can, run this cell again. It says: {why}")
     importlib.invalidate_caches()
 
 

@@ -330,7 +330,7 @@ def test_on_colab_only_what_is_missing_gets_installed(monkeypatch, capsys):
     assert commands[0][:-4] == [sys.executable, "-m", "pip", "install", "--quiet"]
     assert [requirement(line)[0] for line in commands[0][-4:]] == ["triton", "nbval", "msgspec", "junitparser"]
     assert set(commands[0][-4:]) <= set(allowed)
-    assert "triton, nbval, msgspec, junitparser could not be installed; run this cell again" in told
+    assert "triton, nbval, msgspec, junitparser could not be installed; when pip can, run this cell again" in told
     assert "no network" in told and os.environ["PYTHONPATH"] == f"{ROOT}{os.pathsep}/env/python"
 
     missing.remove("triton")  # a runtime with a GPU: its triton stays
