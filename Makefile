@@ -11,21 +11,32 @@ PARALLEL := -n 2 --dist loadfile
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=300
 NEXT_TRITON := 3.9.0
 
+# $(call step,WORDS,COMMAND): says WORDS; what COMMAND says goes into TARGET.log, whose end is shown where it fails.
+define step
+	@echo "$(1)"
+	@$(2) >$@.log 2>&1 || { tail -n 12 $@.log >&2; echo "That step failed; all that it said is in $@.log." \
+		"If the network or a full disk was the cause, the same make command goes on from here afterwards." >&2; exit 1; }
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help setup lab test test-colab test-triton corpora lessons format bench clean
+.PHONY: help setup lab work test test-colab test-triton corpora lessons format bench clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/setup  ## make .venv and install the course into it
+	@echo "The course is installed in .venv. Next: make lab"
 
-lab: .venv/setup  ## open JupyterLab on lesson 00 (make lab ARGS="--port 9000" passes options on)
+lab: work  ## open JupyterLab on lesson 00 in work/ (make lab ARGS="--port 9000" passes options on)
 	@screen=; if [ "$$(uname)" != Darwin ] && [ -z "$$DISPLAY$$WAYLAND_DISPLAY" ]; then screen=--no-browser; \
 		echo "No screen here: open the address that JupyterLab prints below in a browser."; \
 		echo "On a remote machine, forward its port first: ssh -L 8888:localhost:8888 THAT_MACHINE"; fi; \
 	root=; if [ "$$(id -u)" = 0 ]; then root=--allow-root; fi; \
-	exec $(BIN)/jupyter lab $$screen $$root --ServerApp.root_dir="$(CURDIR)" \
-		--LabApp.default_url=/lab/tree/lessons/00_start_here.ipynb $(ARGS)
+	first=work/lessons/00_start_here.ipynb; [ -e $$first ] || first=work; \
+	exec $(BIN)/jupyter lab $$screen $$root --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/$$first $(ARGS)
+
+work: .venv/setup  ## copy the notebooks into work/, renew those you have not changed (RESTORE=1: and those you deleted)
+	@$(BIN)/python -m instruments.work $(if $(RESTORE),--restore)
 
 test: .venv/test  ## run every test, and every notebook, on this machine
 	@$(PYTEST) $(PARALLEL) -m "not browser" $(NBVAL) tests lessons solutions exercises
@@ -55,28 +66,33 @@ bench: .venv/setup  ## time every kernel, and the machine itself, on this GPU; w
 	@$(BIN)/python bench/machine.py
 	@$(BIN)/python bench/table.py
 
-clean:  ## remove what the commands above made, .venv included
+clean:  ## remove what the commands above made, .venv included; work/ stays
 	rm -rf .venv .venv-colab build bytes_first.egg-info
 
 .venv/bin/python:
 	@[ -n "$(PYTHON)" ] || { echo "The course needs Python 3.11, 3.12 or 3.13 and found none of them:" \
 		"install one, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@$(PYTHON) -c '$(SUPPORTED)' || { echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13, which the course needs" >&2; exit 1; }
+	@echo "Making .venv with $(PYTHON)"
 	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "$(PYTHON) could not make .venv;" \
 		"on Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
 
 .venv/setup: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install -c constraints.txt -e .
+	$(call step,Installing the course into .venv: minutes the first time. To watch: tail -f $@.log,\
+		$(BIN)/python -m pip install -c constraints.txt -e .)
 	@touch $@
 
 .venv/test: .venv/setup
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test]'
+	$(call step,Installing what the tests need into .venv,\
+		$(BIN)/python -m pip install -c constraints.txt -e '.[test]')
 	@touch $@
 
 .venv/triton-$(NEXT_TRITON): | .venv/test
-	$(BIN)/python -m pip install -q --no-deps --target $@ triton==$(NEXT_TRITON)
+	$(call step,Installing Triton $(NEXT_TRITON) into $@,\
+		{ $(BIN)/python -m pip install --no-deps --target $@ triton==$(NEXT_TRITON) || { rm -rf $@; false; }; })
 
 .venv-colab/setup: tests/colab.txt | .venv/bin/python
-	$(BIN)/python -m venv .venv-colab
-	.venv-colab/bin/python -m pip install -q -r tests/colab.txt
+	@$(BIN)/python -m venv .venv-colab
+	$(call step,Installing the versions that Colab ships into .venv-colab,\
+		.venv-colab/bin/python -m pip install -r tests/colab.txt)
 	@touch $@

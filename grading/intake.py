@@ -32,7 +32,7 @@ MAX_DEPTH = 32  # folders in each other
 LARGE_OUTPUTS = 5 << 20  # characters beside the sources from which on it is worth a note
 MAYBE = {"", ".txt", ".json"}  # what browsers and mail programs make of a notebook's name
 HIDDEN = {"__MACOSX", "__pycache__"}
-OWN = ("exercises", "work")  # the course's folders in which whoever reads it works
+OWN = ("exercises", "work/exercises")  # the course's folders in which whoever reads it works
 
 
 class Unreadable(ValueError):
@@ -131,11 +131,14 @@ def found_in(path: Path, leave_out: Path | None = None, label: str | None = None
     names of files beside the submissions that are none.
 
     Each child of a folder (or of a zip with more than one) is one learner's: a notebook, a folder or a zip. But where
-    all there is are notebooks called like exercises, they are one learner's. A folder or zip without any notebook is
-    listed with its problem. leave_out: a folder to pass over (the report's own). label: what the path is called for
+    all there is are notebooks called like exercises, they are one learner's. The course's own work/ is its exercises,
+    of which only those called like exercises count. A folder or zip without any notebook is listed with its problem.
+    leave_out: a folder to pass over (the report's own). label: what the path is called for
     people; as it was given by default.
     """
     label, real = text(path) if label is None else label, Path(os.path.realpath(path))
+    if real == ROOT / "work" and (real / "exercises").is_dir():
+        real, label = real / "exercises", label and f"{label}/exercises"
     if real.is_dir():
         return _folder(real, label and f"{label}/", leave_out and leave_out.resolve())
     if path.suffix.lower() == ".zip":
@@ -159,15 +162,23 @@ def _folder(folder: Path, label: str, leave_out: Path | None) -> tuple[list, lis
             found.append(Handed(text(child.stem), shown, child))
         else:
             aside.append(shown)
-    if all(h.file.parent == folder and h.file.suffix == ".ipynb" and h.file.stem in exercises() for h in found):
+    named = [h for h in found if h.file.parent == folder and h.file.suffix == ".ipynb" and h.file.stem in exercises()]
+    if named and _own(folder):  # what else is there are copies, and new versions of the exercises
+        aside += [h.path for h in found if h not in named]
+        found = named
+    if found == named:
         found = [replace(h, learner=_owner(folder)) for h in found]
-    return found, aside
+    return found, sorted(aside)
+
+
+def _own(folder: Path) -> bool:
+    return any(folder == ROOT / name for name in OWN)
 
 
 def _owner(folder: Path) -> str:
     """Whose a folder is that holds one learner's notebooks."""
     try:
-        return getpass.getuser() if folder.parent == ROOT and folder.name in OWN else text(folder.name)
+        return getpass.getuser() if _own(folder) else text(folder.name)
     except (OSError, KeyError, ImportError):  # a user without a name
         return text(folder.name)
 

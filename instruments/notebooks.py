@@ -14,13 +14,13 @@ import os
 import re
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
 
 from instruments.files import write_whole
+from instruments.start import on_colab, repository
 
 ROOT = Path(__file__).resolve().parents[1]
 EXECUTED, UNEXECUTED = ("lessons", "solutions"), ("exercises",)
@@ -42,7 +42,11 @@ def find_course():
     folders = [Path(given).resolve()] if given else [*around, Path("bytes-first").resolve(), *map(Path, sys.path)]
     if REPOSITORY and "google.colab" in sys.modules:
         if not any(os.path.isfile(folder / "instruments/start.py") for folder in folders):
-            subprocess.run(["git", "clone", "--quiet", "--depth=1", REPOSITORY, "bytes-first"])
+            command = ["git", "clone", "--quiet", "--depth=1", REPOSITORY, "bytes-first"]
+            never_ask = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+            git = subprocess.run(command, env=never_ask, capture_output=True, text=True)
+            if git.returncode:
+                raise RuntimeError(f"git could not fetch the course from {REPOSITORY!r}. It says: {git.stderr.strip()}")
     for folder in folders:
         if os.path.isfile(folder / "instruments/start.py"):
             return str(folder / "instruments/start.py")
@@ -61,18 +65,12 @@ METADATA = {
     "accelerator": "GPU",
     "colab": {"gpuType": "T4"},
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
+    "language_info": {"name": "python"},  # the rest differs by Python's version: work.py adds it to a learner's copy
 }
 # What front ends leave behind: it differs from machine to machine, and `widgets` makes GitHub refuse the notebook.
 NOTEBOOK_LITTER = ("celltoolbar", "signature", "toc", "varInspector", "vscode", "widgets")
 CELL_LITTER = ("ExecuteTime", "colab", "execution", "id", "outputId", "trusted", "vscode")
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
-
-
-def repository() -> str:
-    """The address of the course's repository, empty until its owner has set it in pyproject.toml."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return settings["tool"]["bytes-first"]["repository"]
 
 
 def notebooks(only: str = "") -> list[Path]:
@@ -98,11 +96,9 @@ def first_cell(address: str | None = None) -> NotebookNode:
 
 def badge(path: Path, address: str | None = None) -> NotebookNode | None:
     """The cell with the link that opens this notebook on Colab; none while the repository has no GitHub address."""
-    address = repository() if address is None else address
-    github = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", address)
-    if not github:
+    target = on_colab(repository() if address is None else address, f"{path.parent.name}/{path.name}")
+    if not target:
         return None
-    target = f"https://colab.research.google.com/github/{github[1]}/blob/main/{path.parent.name}/{path.name}"
     image = "https://colab.research.google.com/assets/colab-badge.svg"
     return nbformat.v4.new_markdown_cell(f"[![Open in Colab]({image})]({target})", id=BADGE_ID)
 

@@ -6,6 +6,8 @@ be imported at the top.
 
 import importlib
 import importlib.util
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,11 +17,21 @@ ROOT = Path(__file__).resolve().parents[1]
 #: The course's own packages. A module of another project that carries one of these names would be used in their place.
 PACKAGES = ("instruments", "kernels", "widgets", "grading")
 
+#: Where the course's notebooks lie; one lesson's are called alike in all of them.
+FOLDERS = ("lessons", "exercises", "solutions")
+
 #: What a notebook needs before its second cell. Triton is not among them: backend.py says what works without it.
 NEEDED = ("numpy", "torch", "matplotlib", "ipywidgets", "msgspec")
 
-#: What Colab's image lacks. Its torch, triton and ipywidgets are never touched: replacing them breaks its session.
-MISSING_ON_COLAB = ("nbval", "msgspec", "junitparser")
+#: What Colab's images lack, triton where there is no GPU. What is there is never touched: replacing torch, triton or
+#: ipywidgets breaks Colab's session.
+MISSING_ON_COLAB = ("triton", "nbval", "msgspec", "junitparser")
+
+ON_COLAB = (
+    "On Colab: keep your work with File > Save a copy in Drive. The check cells grade as you go; for marks of a whole "
+    "exercise, take it with File > Download > .ipynb, upload it under Files (left), and run "
+    "!python -m grading.cli NAME.ipynb --report report"
+)
 
 
 def start() -> None:
@@ -27,7 +39,8 @@ def start() -> None:
     refuse_strangers()
     sys.path[:] = [str(ROOT), *(folder for folder in sys.path if folder != str(ROOT))]
     importlib.invalidate_caches()
-    if "google.colab" in sys.modules:
+    colab = "google.colab" in sys.modules
+    if colab:
         complete_colab()
     absent = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if absent:
@@ -38,6 +51,32 @@ def start() -> None:
     from instruments import backend
 
     print(backend.describe())
+    if colab:
+        print(ON_COLAB)
+        show_links(repository())
+
+
+def repository() -> str:
+    """The address of the course's repository, empty until its owner has set it in pyproject.toml."""
+    return pyproject()["tool"]["bytes-first"]["repository"]
+
+
+def pyproject() -> dict:
+    import tomllib
+
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def on_github(address: str, file: str) -> str:
+    """A file of the repository at `address` as a path on GitHub, OWNER/NAME/blob/main/FILE; '' if it is not there."""
+    github = re.fullmatch(r"https://github\.com/([\w.-]+/[\w.-]+?)(?:\.git)?/?", address)
+    return f"{github[1]}/blob/main/{file}" if github else ""
+
+
+def on_colab(address: str, notebook: str) -> str:
+    """Where Colab opens a notebook of the repository at `address`; '' if that is not on GitHub."""
+    path = on_github(address, notebook)
+    return path and f"https://colab.research.google.com/github/{path}"
 
 
 def refuse_strangers() -> None:
@@ -56,11 +95,36 @@ def refuse_strangers() -> None:
 
 
 def complete_colab() -> None:
-    """Install what Colab's image lacks and the course needs; failing is said."""
+    """Install what Colab's image lacks and the course needs; failing is said. Then `!python -m grading.cli` works."""
+    others = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder not in ("", str(ROOT))]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *others])
     absent = [name for name in MISSING_ON_COLAB if importlib.util.find_spec(name) is None]
     if not absent:
         return
-    pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *absent], capture_output=True, text=True)
+    wanted = [line for line in pyproject()["project"]["dependencies"] if re.match(r"[\w.-]+", line)[0] in absent]
+    pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], capture_output=True, text=True)
     if pip.returncode:
-        print(f"{', '.join(absent)} could not be installed: run this cell again when pip reaches its index.")
+        why = pip.stderr.strip().rpartition("\n")[2]
+        print(f"{', '.join(absent)} could not be installed; when pip can, run this cell again. It says: {why}")
     importlib.invalidate_caches()
+
+
+def show_links(address: str) -> None:
+    """Links to every notebook of the course, because those in a notebook's text lead nowhere from a copy in Drive.
+
+    None without an address on GitHub.
+    """
+    if not on_github(address, ""):
+        return
+    from IPython.display import HTML, display
+
+    lines = []
+    for folder in FOLDERS:
+        links = [
+            f'<a href="{on_colab(address, f"{folder}/{path.name}")}" target="_blank">{path.stem.split("_")[0]}</a>'
+            for path in sorted((ROOT / folder).glob("*.ipynb"))
+        ]
+        lines.append(f"{folder.capitalize()}: {' '.join(links)}")
+    glossary = f"https://github.com/{on_github(address, 'docs/glossary.md')}"
+    lines.append(f'<a href="{glossary}" target="_blank">Glossary</a>')
+    display(HTML("<br>".join(lines)))

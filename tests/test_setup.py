@@ -74,7 +74,7 @@ def test_the_ranges_admit_colab():
 
 def test_the_makefile_is_understood_and_lists_its_commands():
     shown = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for command in ("setup", "lab", "test", "lessons", "bench"):
+    for command in ("setup", "lab", "work", "test", "lessons", "bench"):
         assert f"make {command} " in shown
 
 
@@ -88,15 +88,62 @@ def test_setup_without_a_suitable_python_says_so(tmp_path):
     assert not (tmp_path / ".venv").exists()
 
 
+def stand_in(tmp_path, *made: str, python: str = "") -> None:
+    """A course that is only a Makefile, with stand-ins for Python and Jupyter that say how they were called. made: the
+    set-ups that were made before. python: what Python does beside."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    for name in ("pyproject.toml", "constraints.txt", *made):
+        (tmp_path / name).touch()
+    for name in ("python", "jupyter"):
+        program = tmp_path / ".venv" / "bin" / name
+        program.write_text(f'#!/bin/sh\necho "{name}: $@"\n{python}\n')
+        program.chmod(0o755)
+
+
+def make(tmp_path, *words: str) -> subprocess.CompletedProcess:
+    return subprocess.run(["make", *words], cwd=tmp_path, capture_output=True, text=True)
+
+
+def test_setup_says_one_line_a_step_and_what_comes_next(tmp_path):
+    stand_in(tmp_path)
+    done = make(tmp_path, "setup")
+    assert done.returncode == 0 and done.stderr == ""
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["Installing", "The"]
+    assert done.stdout.endswith("Next: make lab\n")
+    assert "python: -m pip install -c constraints.txt -e ." in (tmp_path / ".venv/setup.log").read_text()
+    assert make(tmp_path, "setup").stdout.startswith("The course is installed")  # nothing to do
+
+
+@pytest.mark.parametrize("target, log", [("setup", ".venv/setup.log"), ("test", ".venv/test.log")])
+def test_a_set_up_that_fails_shows_the_end_of_what_it_said_and_the_way_out(tmp_path, target, log):
+    made = [".venv/setup"] if target == "test" else []
+    stand_in(tmp_path, *made, python="seq 100; echo 'ERROR: no network' >&2; exit 1")
+    done = make(tmp_path, target)
+    assert done.returncode != 0
+    assert "ERROR: no network" in done.stderr and log in done.stderr and "goes on from here" in done.stderr
+    assert len(done.stdout.splitlines()) == 1 and "\n50\n" not in done.stderr
+    assert not (tmp_path / log).with_suffix("").exists()
+
+
+def test_a_triton_that_could_not_be_installed_leaves_nothing_that_looks_installed(tmp_path):
+    broken = "for a; do case $a in .venv/triton*) mkdir -p $a;; esac; done; exit 1"
+    stand_in(tmp_path, ".venv/setup", ".venv/test", python=broken)
+    assert make(tmp_path, "test-triton").returncode != 0
+    assert not [p for p in (tmp_path / ".venv").glob("triton-*") if p.is_dir()]
+
+
+def test_work_brings_the_copies_up_to_date(tmp_path):
+    stand_in(tmp_path, ".venv/setup")
+    assert make(tmp_path, "work").stdout == "python: -m instruments.work\n"
+    assert make(tmp_path, "work", "RESTORE=1").stdout == "python: -m instruments.work --restore\n"
+
+
 def lab_command(tmp_path, **environment) -> str:
     """What `make lab` would start, read from a stand-in for jupyter."""
-    shutil.copy(ROOT / "Makefile", tmp_path)
-    for name in ("pyproject.toml", "constraints.txt", ".venv/bin/python", ".venv/setup"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    jupyter = tmp_path / ".venv/bin/jupyter"
-    jupyter.write_text('#!/bin/sh\necho "started: $@"\n')
-    jupyter.chmod(0o755)
+    stand_in(tmp_path, ".venv/setup")
+    (tmp_path / "work" / "lessons").mkdir(parents=True)
+    (tmp_path / "work" / "lessons" / "00_start_here.ipynb").touch()
     bare = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "WAYLAND_DISPLAY")}
     return subprocess.run(
         ["make", "lab"], cwd=tmp_path, capture_output=True, text=True, check=True, env={**bare, **environment}
@@ -107,7 +154,7 @@ def lab_command(tmp_path, **environment) -> str:
 def test_lab_without_a_screen_prints_the_address(tmp_path):
     shown = lab_command(tmp_path)
     assert "--no-browser" in shown and "No screen here" in shown
-    assert "/lab/tree/lessons/00_start_here.ipynb" in shown
+    assert shown.index("instruments.work") < shown.index("/lab/tree/work/lessons/00_start_here.ipynb")
     assert ("--allow-root" in shown) == (os.getuid() == 0)
 
 
@@ -135,7 +182,9 @@ def test_a_missing_browser_is_a_failure_in_ci_only(tmp_path, ci, outcome):
 def course(tmp_path) -> Path:
     """A copy of as much of the course as the first cell needs, with the folders a notebook may lie in."""
     root = tmp_path / "somewhere" / "course"
-    (root / "lessons").mkdir(parents=True)
+    for folder in ("lessons", "work/lessons"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy(ROOT / "pyproject.toml", root)
     shutil.copytree(ROOT / "instruments", root / "instruments", ignore=shutil.ignore_patterns("__pycache__"))
     return root
 
@@ -144,7 +193,8 @@ def run_first_cell(cwd: Path, before: str = "", after: str = "", address: str = 
     """Run the first cell in a fresh Python that has the course's dependencies but not the course on its path."""
     clean = {k: v for k, v in os.environ.items() if k not in ("BYTES_FIRST", "PYTHONPATH")}
     # This environment's own editable install must not help the cell find the course, nor must the script's folder.
-    hide = f"import sys; sys.path[:] = [p for p in sys.path if p not in ('', {str(ROOT)!r})]\n"
+    installed = {"", str(ROOT), *(p for p in sys.path if (Path(p) / "instruments" / "start.py").is_file())}
+    hide = f"import sys; sys.path[:] = [p for p in sys.path if p not in {installed!r}]\n"
     code = hide + before + "\n" + notebooks.first_cell(address).source + "\n" + after
     return subprocess.run(
         [sys.executable, "-c", code], cwd=cwd, capture_output=True, text=True, timeout=120, env={**clean, **environment}
@@ -155,7 +205,7 @@ def in_course(place: Path) -> str:
     return f"import instruments.gpus; assert instruments.__file__.startswith({str(place)!r}), instruments.__file__"
 
 
-@pytest.mark.parametrize("below", ["", "lessons"])
+@pytest.mark.parametrize("below", ["", "lessons", "work/lessons"])
 def test_first_cell_finds_the_course_from_its_folders(course, below):
     ran = run_first_cell(course / below, after=in_course(course) + f"\nassert sys.path[0] == {str(course)!r}")
     assert ran.returncode == 0, ran.stderr
@@ -234,6 +284,13 @@ def test_a_wrong_bytes_first_is_not_passed_over(course):
     assert "BYTES_FIRST" in run_first_cell(course, BYTES_FIRST="/nowhere").stderr.splitlines()[-1]
 
 
+#: Said before the first cell: nothing has to be installed, so that no test waits for a network.
+NOTHING_MISSING = (
+    "\nimport importlib.util\nfind = importlib.util.find_spec\n"
+    f"importlib.util.find_spec = lambda name, *rest: sys if name in {start.MISSING_ON_COLAB} else find(name, *rest)"
+)
+
+
 @pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
 def test_on_colab_the_cell_fetches_the_course_once(course, tmp_path):
     def git(*words):
@@ -248,27 +305,68 @@ def test_on_colab_the_cell_fetches_the_course_once(course, tmp_path):
     content.mkdir()
     colab = "import types; sys.modules['google.colab'] = types.ModuleType('google.colab')"
     for _ in range(2):
-        ran = run_first_cell(content, colab, in_course(content / "bytes-first"), address=course.as_uri())
+        ran = run_first_cell(content, colab + NOTHING_MISSING, in_course(content / "bytes-first"), course.as_uri())
         assert ran.returncode == 0, ran.stderr
+        assert len(ran.stdout.splitlines()) == 2 and ran.stdout.endswith(f"{start.ON_COLAB}\n")
     missing = run_first_cell(tmp_path, colab, address=(tmp_path / "absent").as_uri())
-    assert missing.stderr.splitlines()[-1].startswith("FileNotFoundError: ")
+    told = missing.stderr.partition("RuntimeError: ")[2]
+    assert told.startswith("git could not fetch the course from") and "absent" in told and "does not" in told
 
 
 def test_on_colab_only_what_is_missing_gets_installed(monkeypatch, capsys):
-    commands = []
+    commands, missing = [], set(start.MISSING_ON_COLAB)
 
     def run(command, **_):
         commands.append(command)
-        return subprocess.CompletedProcess(command, 1)
+        return subprocess.CompletedProcess(command, 1, stderr="WARNING: slow\nERROR: no network\n")
 
     monkeypatch.setattr(start.subprocess, "run", run)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None if name in missing else object())
+    monkeypatch.setenv("PYTHONPATH", "/env/python")  # as Colab has it
+    allowed = PYPROJECT["project"]["dependencies"]
+    for _ in range(2):
+        start.complete_colab()
+    told = capsys.readouterr().out
+    assert commands[0][:-4] == [sys.executable, "-m", "pip", "install", "--quiet"]
+    assert [requirement(line)[0] for line in commands[0][-4:]] == ["triton", "nbval", "msgspec", "junitparser"]
+    assert set(commands[0][-4:]) <= set(allowed)
+    assert "triton, nbval, msgspec, junitparser could not be installed; when pip can, run this cell again" in told
+    assert "no network" in told and os.environ["PYTHONPATH"] == f"{ROOT}{os.pathsep}/env/python"
+
+    missing.remove("triton")  # a runtime with a GPU: its triton stays
     start.complete_colab()
-    assert commands == [[sys.executable, "-m", "pip", "install", "--quiet", *start.MISSING_ON_COLAB]]
-    assert "nbval, msgspec, junitparser could not be installed" in capsys.readouterr().out
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: object())
+    assert not [word for word in commands[-1] if "triton" in word]
+    missing.clear()
     start.complete_colab()
-    assert len(commands) == 1
+    assert len(commands) == 3
+
+
+def test_on_colab_every_notebook_is_linked_if_the_repository_is_on_github(monkeypatch):
+    from IPython import display
+
+    shown = []
+    monkeypatch.setattr(display, "display", lambda page: shown.append(page.data))
+    start.show_links("")
+    start.show_links("https://gitlab.com/owner/name")
+    assert shown == []
+    start.show_links("https://github.com/owner/name.git")
+    for path in notebooks.notebooks():
+        address = f"https://colab.research.google.com/github/owner/name/blob/main/{path.relative_to(ROOT).as_posix()}"
+        assert f'href="{address}"' in shown[0]
+    assert 'href="https://github.com/owner/name/blob/main/docs/glossary.md"' in shown[0]
+
+
+def test_what_is_said_on_colab_grades_a_notebook(tmp_path):
+    """The command, run elsewhere, with nothing but PYTHONPATH to find the course by, as complete_colab leaves it."""
+    command = re.search(r"!python (-m grading.cli) NAME.ipynb --report report", start.ON_COLAB)[1].split()
+    shown = subprocess.run(
+        [sys.executable, *command, "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert shown.returncode == 0 and "--report DIR" in shown.stdout
 
 
 # The stored form
@@ -384,7 +482,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.g
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_lead_somewhere(document):
-    text = document.read_text(encoding="utf-8")
+    text = re.sub(r"`[^`\n]*`", "", document.read_text(encoding="utf-8"))  # a launch, kernel[grid](...), is no link
     targets = re.findall(r"\]\(([^)\s]+)\)|(?:src|href)=\"([^\"]+)\"", text)
     for target in (a or b for a, b in targets):
         if not re.match(r"https?://|#", target):

@@ -141,12 +141,17 @@ def _notebook(folder: Path, name: str, source: str) -> str:
     return name
 
 
-def _open_and_run(page, lab, path: str, seconds: float = 120):
-    """Opens a notebook, runs all its cells and waits until the kernel has nothing left to do."""
+def _open(page, lab, path: str):
+    """Opens a notebook and waits for its kernel."""
     page.goto(f"{lab[0]}/lab/tree/{path}?reset")
     page.wait_for_function(
         "window.jupyterapp?.shell?.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
     )
+
+
+def _open_and_run(page, lab, path: str, seconds: float = 120):
+    """Opens a notebook, runs all its cells and waits until the kernel has nothing left to do."""
+    _open(page, lab, path)
     page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
     page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
     page.wait_for_function(
@@ -295,6 +300,23 @@ def test_a_guess_is_locked_and_answered(page, lab, keep, capsys):
     assert entries.first.is_disabled() and buttons.first.is_disabled()
     keep(page, "predict")
     _report(capsys, "predict", "click to answer", latencies)
+
+
+def test_a_copy_in_work_opens_clean(page, lab):
+    """Closing a notebook that was only looked at asks nothing: JupyterLab finds nothing in it to complete."""
+    from instruments import work
+
+    for path in (LESSON, "exercises/05_rmsnorm.ipynb"):
+        copy = lab[1] / "work" / path
+        copy.parent.mkdir(parents=True)
+        copy.write_text(work.copy_of(ROOT / path))
+        _open(page, lab, f"work/{path}")
+        page.wait_for_function("window.jupyterapp.shell.currentWidget.model.getMetadata('language_info')?.version")
+        page.wait_for_timeout(1000)  # what the kernel has said is in the model; what follows from it may come later
+        assert page.evaluate("window.jupyterapp.shell.currentWidget.model.dirty") is False
+        page.evaluate("window.jupyterapp.commands.execute('application:close')")
+        page.wait_for_function("!window.jupyterapp.shell.currentWidget?.context")
+        assert page.locator(".jp-Dialog").count() == 0
 
 
 def test_lesson_05(page, lab, keep, capsys):

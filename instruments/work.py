@@ -1,0 +1,228 @@
+"""The learner's own copies of the notebooks, in work/, and how they follow the course: `make work`, and `make lab`.
+
+    python -m instruments.work              copy what was never copied, renew what the learner has not changed
+    python -m instruments.work --restore    the same, and copy again what she has deleted
+
+A copy counts as changed where the source of a cell differs from what was copied; outputs, metadata and empty cells do
+not count, so reading, running and saving a notebook changes nothing. A changed copy is kept as it is, and when the
+course has a newer version of it, that is put beside it, once, as `NAME (new).ipynb`. No file that a learner changed,
+made or put there is ever overwritten or removed, and every file is written whole or not at all.
+
+work/.copied.json remembers what was copied. Without it, as after a crash, nothing is lost: a copy that is not the
+course's present version then counts as changed.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import sys
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from instruments.start import FOLDERS, ROOT
+
+WORK = "work"
+MANIFEST = ".copied.json"
+NAMED = 4  # notebooks that the sentence names; more are counted
+
+# A link out of lessons/, exercises/ or solutions/ to a file that work/ has no copy of.
+LINK_OUT = re.compile(rf"(\]\(|(?:src|href)=\")\.\./(?!(?:{'|'.join(FOLDERS)})/)")
+
+
+@dataclass
+class Done:
+    """What one update did, by the notebooks' paths in work/. beside: kept ones, and where their new version lies."""
+
+    copied: list[str] = field(default_factory=list)
+    renewed: list[str] = field(default_factory=list)
+    beside: dict[str, str] = field(default_factory=dict)
+    deleted: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """The one sentence for the learner."""
+        told = []
+        if self.copied:
+            told.append(f"copied {named(self.copied)}")
+        if self.renewed:
+            told.append(f"renewed {named(self.renewed)}")
+        if len(self.beside) > NAMED:
+            told.append(
+                f"kept {len(self.beside)} that you changed, each with the new version beside it as 'NAME (new).ipynb'"
+            )
+        else:
+            told += [
+                f"kept {mine} as you changed it, with the new version beside it as {new!r}"
+                for mine, new in self.beside.items()
+            ]
+        if self.unreadable:
+            told.append(f"passed over {named(self.unreadable)}, damaged in the course's own folder")
+        if self.deleted:
+            told.append(f"left out {named(self.deleted)}, which you deleted (make work RESTORE=1 copies again)")
+        return f"{WORK}/: {'; '.join(told) or 'up to date'}."
+
+
+def named(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= NAMED else f"{len(names)} notebooks"
+
+
+def update(root: Path = ROOT, restore: bool = False) -> Done:
+    """Bring root/work up to date with the notebooks of root. restore: copy deleted ones again.
+
+    Raises OSError where work/ cannot be read or written; what was done until then is done, and remembered.
+    """
+    work = root / WORK
+    work.mkdir(exist_ok=True)
+    known, done = remembered(work), Done()
+    try:
+        for folder in FOLDERS:
+            for path in sorted((root / folder).glob("*.ipynb")):
+                follow(path, work, known, done, restore)
+    finally:
+        write(work / MANIFEST, json.dumps(known, indent=1, sort_keys=True) + "\n")
+    return done
+
+
+def follow(path: Path, work: Path, known: dict, done: Done, restore: bool) -> None:
+    """Bring the copy of one notebook of the course up to date."""
+    name = f"{path.parent.name}/{path.name}"
+    copy, before = work / name, known.get(name, {})
+    text, present = copy_of(path), read(copy)
+    if text is None:
+        done.unreadable.append(name)
+        return
+    latest, held = sources(text), sources(present)
+    if not os.path.lexists(copy):
+        if before and not restore:
+            done.deleted.append(name)
+            return
+        done.copied.append(name)
+    elif present is not None and digest(present) == before.get("text"):  # as it was copied, outputs included
+        if held != latest:
+            done.renewed.append(name)
+    elif held == latest:  # run or saved since, and up to date: its outputs are hers
+        known[name] = {**before, "sources": latest}
+        return
+    elif held is not None and held == before.get("sources"):
+        done.renewed.append(name)
+    else:
+        if latest not in (before.get("sources"), before.get("offered")):
+            done.beside[name] = offer(copy, text, work, known)
+            known[name] = {**before, "offered": latest}
+        return
+    if present != text:
+        write(copy, text)
+    known[name] = {"sources": latest, "text": digest(text)}
+
+
+def offer(copy: Path, text: str, work: Path, known: dict) -> str:
+    """Put the new version of a changed copy beside it; its path in work/. One put there before is replaced only where
+    the learner has not changed it."""
+    for number in count(1):
+        place = copy.with_name(f"{copy.stem} (new{f' {number}' if number > 1 else ''}).ipynb")
+        name = place.relative_to(work).as_posix()
+        held, latest = sources(read(place)), sources(text)
+        unchanged = held is not None and held in (latest, known.get(name, {}).get("sources"))
+        if unchanged or not os.path.lexists(place):
+            if held != latest:
+                write(place, text)
+            known[name] = {"sources": latest}
+            return name
+
+
+def copy_of(path: Path) -> str | None:
+    """The text of the learner's copy of a notebook; None where the file is no notebook, as in a merge that failed.
+
+    Links lead to where they led; and the kernel's language_info is what JupyterLab would write on opening it, which
+    would otherwise ask on closing whether to save. The stored notebook has none, since it differs by Python's version.
+    """
+    from ipykernel.ipkernel import IPythonKernel
+
+    text = read(path)
+    if sources(text) is None:
+        return None
+    nb = json.loads(text)
+    nb["metadata"]["language_info"] = IPythonKernel.language_info
+    for cell in nb["cells"]:
+        if cell["cell_type"] == "markdown":
+            cell["source"] = relinked(cell["source"])
+        for output in cell.get("outputs", []):
+            for kind in ("text/markdown", "text/html"):
+                if kind in output.get("data", {}):
+                    output["data"][kind] = relinked(output["data"][kind])
+    return json.dumps(nb, ensure_ascii=False, indent=1, sort_keys=True) + "\n"  # as nbformat and JupyterLab write it
+
+
+def relinked(source: str | list[str]) -> str | list[str]:
+    """Text of a notebook, with its links out of the copied folders leading one folder further up."""
+    lines = [LINK_OUT.sub(r"\1../../", line) for line in ([source] if isinstance(source, str) else source)]
+    return lines[0] if isinstance(source, str) else lines
+
+
+def sources(text: str | None) -> str | None:
+    """What tells whether a notebook was changed: a hash of its cells' types and sources, the empty ones left out.
+    None where `text` is no notebook."""
+    try:
+        nb = json.loads(text)
+        cells = [(cell["cell_type"], "".join(cell["source"])) for cell in nb["cells"]]
+        if not isinstance(nb["metadata"], dict):
+            return None
+    except (TypeError, ValueError, KeyError, RecursionError):
+        return None
+    return digest(json.dumps([cell for cell in cells if cell[1].strip()]))
+
+
+def digest(text: str | None) -> str | None:
+    return None if text is None else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def remembered(work: Path) -> dict:
+    """What work/ remembers of each copy: the hash of its sources, of all its text, and of the sources last offered
+    beside it. Empty where it was never written or is damaged."""
+    try:
+        known = json.loads(read(work / MANIFEST) or "")
+        return {name: entry for name, entry in known.items() if isinstance(entry, dict)}
+    except (ValueError, AttributeError):
+        return {}
+
+
+def read(path: Path) -> str | None:
+    """The text of a plain file; None for anything else: nothing there, a link, a folder, bytes that are no text."""
+    if path.is_symlink() or not path.is_file():
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file, all of it or nothing."""
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m instruments.work", description="copy the notebooks into work/")
+    parser.add_argument("--restore", action="store_true", help="copy again what was deleted")
+    options = parser.parse_args(arguments)
+    try:
+        print(update(ROOT, options.restore))
+    except OSError as error:
+        print(
+            f"{WORK}/ could not be brought up to date, and what you have there is as it was: {error}", file=sys.stderr
+        )
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
