@@ -53,7 +53,7 @@ class Step:
         return int((self.lanes == what).sum())
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
     """One program and its steps. launch: which of the call, from 0. number: its place in the order of the grid.
 

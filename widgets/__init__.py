@@ -10,6 +10,7 @@ from widgets.predict import predict, predictions
 from widgets.roofline import roofline
 from widgets.source import show_source
 from widgets.tile_intensity import tile_intensity
+from widgets.watch import watch
 
 __all__ = [
     "Panel",
@@ -23,4 +24,5 @@ __all__ = [
     "roofline",
     "show_source",
     "tile_intensity",
+    "watch",
 ]
