@@ -68,7 +68,7 @@ def watch(
 
 
 def _check(function, arguments, program, access, at):
-    if not callable(function):
+    if not callable(function) or hasattr(function, "arg_names"):  # as kernels and their tuners have
         expected = "a function that launches it, such as lambda: kernel[grid](x, y)"
         raise ValueError(f"function: got {type(function).__name__}, expected {expected}")
     for place, argument in enumerate(arguments):
@@ -123,10 +123,8 @@ def _again_said(step: Step) -> str:
         return ""
     done = "read" if step.kind == "read" else "written"
     others = again - step.own_again
-    by = (
-        "by this program" if not others else "by other programs" if not step.own_again else "by this and other programs"
-    )
-    return f"; {again:,} of these elements {'was' if again == 1 else 'were'} {done} before, {by}"
+    whom = "this program has" if not others else "other programs have" if not step.own_again else "programs have"
+    return f"; {_lanes(again)} at what {whom} {done} before"
 
 
 def _program_said(kept: Trace, program: Program) -> str:
@@ -265,7 +263,7 @@ def _shelves(kept: Trace) -> tuple:
             own = kept.tensors[name].first.shape
             maps[name] = Cells(*reached[name], _pixels(top + _TITLE), left, *sizes[name], own)
         top += _TITLE + height + gap
-    return maps, breadth, taken + gap * (len(rows) - 1)
+    return maps, breadth, taken + gap * (len(rows) - 1) + 14  # words about cells may stand below a map
 
 
 class _Picture:
