@@ -29,7 +29,7 @@ def rgb(colour: str) -> np.ndarray:
 _COLOURS = np.stack([rgb(c) for c in ("white", "#f0f0f0", "#c9c9c9", "#b5dcf2", "white", BLUE, GREEN, ORANGE, RED)])
 
 LEAST, MOST = 2, 44  # pixels of a cell
-_GAP = 7  # pixels of a cell from which on a line parts it from the next
+_GAP = 7  # pixels of an element from which on a line parts it from the next
 
 
 @cache
@@ -117,8 +117,9 @@ class Cells:
         self.own = tuple(slice(-first, end - first) for first, end in zip(self.first, ends))  # the tensor's own cells
         parts = [np.arange(n * pixels) for n, pixels in zip(self.shape, self.cell)]
         self._row, self._col = (part // pixels for part, pixels in zip(parts, self.cell))
-        self._gaps = [
-            part[part % pixels == pixels - 1] if pixels >= _GAP else [] for part, pixels in zip(parts, self.cell)
+        self._gaps = [  # white lines part elements, so there are none between blocks of them
+            part[part % pixels == pixels - 1] if pixels >= _GAP and block == 1 else []
+            for part, pixels, block in zip(parts, self.cell, self.block)
         ]
 
     def blank(self) -> np.ndarray:
