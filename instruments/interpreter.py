@@ -1,4 +1,4 @@
-"""Triton's interpreter, made fit for a course: it shares a process with the compiler, computes bf16 right, guards memory.
+"""Triton's interpreter, made fit for a course: beside the compiler in one process, right about bf16, guarding memory.
 
 Triton decides once per process, by an environment variable, whether kernels are compiled or interpreted, and the two
 spoil each other. Here a launch is interpreted where it is asked for: `launch()` rewrites the kernel with Triton's own
@@ -18,6 +18,7 @@ Everything here uses Triton's private names and is tested on 3.6, 3.7 and 3.9; b
 """
 
 import dis
+import sys
 import threading
 import types
 
@@ -254,6 +255,10 @@ class Argument:
             offsets = offsets[..., None] + np.arange(n, dtype=np.int64) * s
         return offsets.reshape(-1)
 
+    def byte_offsets(self, tagged: np.ndarray) -> np.ndarray:
+        """Tagged addresses of this argument as bytes from the tensor's first element."""
+        return (tagged - np.uint64(self.tagged)).view(np.int64)
+
     def inside(self, byte_offsets: np.ndarray, size: int, whole_storage: bool) -> np.ndarray:
         """Which accesses of `size` bytes stay inside: the storage, or only the tensor's own elements."""
         if whole_storage:
@@ -284,6 +289,13 @@ class Guard:
 
     def reach(self, shape: tuple):
         """The shape of the tile of addresses that one access takes, masked lanes included."""
+
+    def lanes(self, kind: str, tags: np.ndarray, tagged: np.ndarray, size: int, mask: np.ndarray, allowed: np.ndarray):
+        """Every lane of one access, in the tile's shape, after `outside()` and `access()` had theirs.
+
+        tags: which of the launch's arguments each address belongs to, by its place in `launch.arguments`. tagged: the
+        addresses, which `argument.byte_offsets` understands. mask: the kernel's. allowed: what of it is performed.
+        """
 
     def broken(self, promise: str, program: tuple):
         """What a kernel promises the compiler (tl.multiple_of and the like) does not hold; a sentence says how."""
@@ -330,7 +342,7 @@ class Launch:
                 self.guard.outside(kind, None, tagged[lanes].astype(np.int64), size, self.program)
                 continue
             argument = self.arguments[tag]
-            offsets = (tagged - np.uint64(argument.tagged)).view(np.int64)
+            offsets = argument.byte_offsets(tagged)
             inside = lanes & argument.inside(offsets, size, self.guard.whole_storage)
             if not inside.all():
                 outside = lanes & ~inside
@@ -340,6 +352,7 @@ class Launch:
                 self.guard.access(kind, argument, offsets[inside], size)
                 real = np.where(inside, (argument.address + offsets).astype(np.uint64), real)
                 allowed |= inside
+        self.guard.lanes(kind, tags, tagged, size, mask, allowed)
         return TensorHandle(real, ptrs.dtype), TensorHandle(allowed, tl.int1)
 
 
@@ -501,8 +514,8 @@ def _range(arg1, arg2=None, step=None, **options):
 
 
 class _Late:
-    """A function of triton.language under a name of the learner's own (`exp = tl.exp`): looked up when it is called, for
-    the interpreter puts its own in the language's place while it runs."""
+    """A function of triton.language under a name of the learner's own (`exp = tl.exp`): looked up when it is called,
+    for the interpreter puts its own in the language's place while it runs."""
 
     def __init__(self, module, name: str):
         self.module, self.name = module, name
@@ -547,6 +560,14 @@ def call_device_function(kernel: JITFunction, *args, **kwargs):
 def running() -> bool:
     """Whether a program of an interpreted launch is running right now."""
     return bool(_running)
+
+
+def line() -> tuple[str, int]:
+    """File and number of the line that the running program is at, in the kernel or in a helper that it calls."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("range") is not _range or frame.f_globals["__name__"].startswith("triton."):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 #: Functions of the language that tensors have too (`x.sum(0)`): unbound where a kernel would be compiled

@@ -1,8 +1,8 @@
 """The meter: what a kernel really asks memory for, per tensor, counted while it runs in the interpreter.
 
 `meter(function, ...)` calls a public function, unchanged, and counts every load, store and atomic of every kernel it
-launches: bytes requested and unique bytes per tensor, accesses outside a tensor (named by tensor, program and index, and
-not performed), and elements of an output that no program ever wrote. It works on any kernel, in any notebook, also
+launches: bytes requested and unique bytes per tensor, accesses outside a tensor (named by tensor, program and index,
+and not performed), and elements of an output that no program ever wrote. It works on any kernel, in any notebook, also
 where kernels are otherwise compiled.
 
 Requested bytes are what the programs ask for. What DRAM moves lies between the unique bytes (a perfect cache) and the
@@ -53,10 +53,10 @@ class TensorReport:
 
     read, written: requested by all programs, atomics counted as both. unique_read, unique_written: each byte once.
     atomics: bytes updated atomically. unwritten: elements never written, of a tensor that kernels write, or that the
-    metered function returns and no kernel reads; first_unwritten: the index of the first one. out_of_bounds: list of Access.
-    stored_by: {program: (first, last)}, of the elements that a program writes, counted from the tensor's first.
-    sectors_read, sectors_written: 32-byte sectors that the accesses touch, each access's whole tile taken as one, which is
-    the least that any spreading of the tile over threads can do.
+    metered function returns and no kernel reads; first_unwritten: the index of the first one. out_of_bounds: list of
+    Access. stored_by: {program: (first, last)}, of the elements that a program writes, counted from the tensor's first.
+    sectors_read, sectors_written: 32-byte sectors that the accesses touch, each access's whole tile taken as one, which
+    is the least that any spreading of the tile over threads can do.
     """
 
     name: str
@@ -77,12 +77,13 @@ class TensorReport:
 
 @dataclass
 class Report:
-    """What a metered call asked for. result: what the function returned. tensors: name -> TensorReport, in order of use.
+    """What a metered call asked for.
 
-    launches, programs: how many kernels and program instances ran. kernels: their names, in order. widths: {shape of the
-    tile of an access: how many accesses}. races: sentences about elements that one program reads and another one of the
-    same launch writes, other than atomically or behind an atomic of its own. promises: sentences about hints to the
-    compiler (tl.multiple_of, tl.max_contiguous, tl.max_constancy) that the numbers do not keep.
+    result: what the function returned. tensors: name -> TensorReport, in order of use. launches, programs: how many
+    kernels and program instances ran. kernels: their names, in order. widths: {shape of the tile of an access: how many
+    accesses}. races: sentences about elements that one program reads and another one of the same launch writes, other
+    than atomically or behind an atomic of its own. promises: sentences about hints to the compiler (tl.multiple_of,
+    tl.max_contiguous, tl.max_constancy) that the numbers do not keep.
     """
 
     result: Any
@@ -245,8 +246,8 @@ SEVERAL = (1 << 31) - 1  # in the place of a program's number: more than one
 
 
 class _Shared:
-    """Which program of the running launch last wrote, read, and updated atomically each byte of one storage (launch << 32 |
-    program), and how many atomic operations it had done by then."""
+    """Which program of the running launch last wrote, read, and updated atomically each byte of one storage (launch <<
+    32 | program), and how many atomic operations it had done by then."""
 
     def __init__(self, nbytes: int):
         self.last = {kind: np.full(nbytes, -1, np.int64) for kind in ("read", "write", "atomic")}
@@ -290,8 +291,8 @@ def _tensors_in(value):
             yield from _tensors_in(item)
 
 
-def _meter_guard():
-    """The guard that counts; made late, so that this module can be imported without triton."""
+def _meter_guard(recorder):
+    """The guard that counts, made late, so that this module can be imported without triton. recorder: see `metered`."""
     from instruments.interpreter import Guard
 
     class Counter(Guard):
@@ -317,6 +318,12 @@ def _meter_guard():
                     while name in taken:
                         name, number = f"{argument.name.removesuffix('_ptr')} ({number})", number + 1
                     self.watched[key] = _Watched(name, argument)
+            if recorder:
+                recorder.begin(launch, [self._of(argument).report.name for argument in launch.arguments])
+
+        def lanes(self, *access):
+            if recorder:
+                recorder.lanes(*access)
 
         def _of(self, argument):
             return self.watched[_key(argument.device_tensor)]
@@ -415,11 +422,20 @@ def meter(function: Callable, *args, **kwargs) -> Report:
     Names are those of the kernel's parameters, without `_ptr`; a tensor used by several kernels keeps its first name.
     Raises RuntimeError where triton is missing.
     """
+    return metered(function, args, kwargs)
+
+
+def metered(function: Callable, args: tuple, kwargs: dict, recorder=None) -> Report:
+    """What `meter` does, with somebody who listens.
+
+    recorder: gets `begin(launch, names)` before each launch, the names those of the report in the order of
+    `launch.arguments`, and `lanes(...)` after each access, as interpreter.Guard has it.
+    """
     if backend.mode() == "unavailable":
         raise RuntimeError(backend.NO_TRITON)
     from instruments import interpreter
 
-    guard = _meter_guard()
+    guard = _meter_guard(recorder)
 
     def launcher(kernel, grid, launch_args, launch_kwargs):
         interpreter.launch(kernel, grid, launch_args, launch_kwargs, guard)
