@@ -25,8 +25,10 @@ import types
 import numpy as np
 import torch
 import triton.language as tl
+from triton.backends.compiler import GPUTarget
+from triton.compiler import make_backend
 from triton.runtime import interpreter as stock
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITFunction, create_function_from_signature
 
 TensorHandle = stock.TensorHandle
 
@@ -219,6 +221,57 @@ def _bf16_atomic(op, ptr, val, mask) -> TensorHandle:
             stock._interpreter.store(where, after, on)
             old[i] = before[0]
     return TensorHandle(old, tl.bfloat16)
+
+
+# ---------------------------------------------------------------- where NumPy's rules are not the GPU's
+
+
+def _one_bit(method):
+    """Booleans are integers of one bit that wrap; NumPy's saturate, and cannot be subtracted. What a comparison gives
+    is a boolean too: the stock handle keeps the type of the operands."""
+
+    def wrapped(self, lhs, rhs, *op):
+        if lhs.data.dtype == rhs.data.dtype == np.bool_:
+            result = method(self, *(TensorHandle(h.data.astype(np.int8), tl.int8) for h in (lhs, rhs)), *op)
+            return TensorHandle((result.data & 1).astype(np.bool_), tl.int1)
+        result = method(self, lhs, rhs, *op)
+        return TensorHandle(result.data, tl.int1) if result.data.dtype == np.bool_ else result
+
+    return wrapped
+
+
+def _shift_right(self, lhs, rhs):
+    """An arithmetic shift: the stock one leaves its operands signed for whatever uses them next."""
+    signed, count = (h.data.astype(stock._get_signed_np_dtype(h.data.dtype)) for h in (lhs, rhs))
+    return TensorHandle((signed >> count).astype(lhs.data.dtype), lhs.dtype.scalar)
+
+
+def _clamp(method):
+
+    def clamp(self, x, low, high, propagate_nan):
+        if propagate_nan != stock._ir.PROPAGATE_NAN.NONE:
+            return method(self, x, low, high, propagate_nan)
+        return self.create_minnumf(self.create_maxnumf(x, low), high)
+
+    return clamp
+
+
+def _fma(self, x, y, z):
+    """x y + z rounded once: the product is exact in fp64, and the sum, rounded to odd there, is rounded again without
+    harm. fp64 itself is rounded twice."""
+    product, addend = x.data.astype(np.float64) * y.data, z.data.astype(np.float64)
+    total = np.asarray(product + addend)
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    odd = np.nextafter(total, np.copysign(np.inf, error))
+    even = np.ascontiguousarray(total).view(np.int64) % 2 == 0
+    total = np.where(np.isfinite(total) & even & (error != 0), odd, total)
+    return TensorHandle(total.astype(z.data.dtype), z.dtype.scalar)
+
+
+def _all_ones(self, type):
+    dtype = stock._get_np_dtype(type)
+    return TensorHandle(np.array([-1]).astype(dtype), type.scalar)
 
 
 # ---------------------------------------------------------------- memory: tagged pointers, guarded accesses
@@ -469,7 +522,12 @@ def _guarded_cas(method):
 def _install():
     """Repair the builder once. The compiler has a builder of its own and does not see this."""
     builder = stock.InterpreterBuilder
+    builder.create_ashr, builder.create_fma, builder.get_all_ones_value = _shift_right, _fma, _all_ones
+    builder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)  # a NaN gives way to a number
+    builder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)
     wraps = {
+        _one_bit: ("binary_op", "create_idiv"),
+        _clamp: ("create_clampf",),
         _in_fp32: ("binary_op", "unary_op", "create_fma", "create_rsqrt", "create_erf", "create_clampf"),
         _dot_in_fp32: ("create_dot",),
         _cast: ("cast_impl",),
@@ -599,6 +657,20 @@ def _beside_tensors(method):
 _LANGUAGE = types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core})
 
 
+def _kinds(kernel: JITFunction, args, kwargs) -> list:
+    """What the compiler makes of each argument: '*bf16', 'i32', 'fp32', ..., a tuple of these, or 'constexpr' for what
+    is folded in: a tl.constexpr, None and, unless the kernel says do_not_specialize, the integer 1."""
+    bind = create_function_from_signature(kernel.signature, kernel.params, make_backend(GPUTarget("cuda", 90, 32)))
+    return [kind for kind, _ in bind(*args, **kwargs)[1]]
+
+
+def _scalar(value, kind: str):
+    """A number as the scalar that a compiled kernel gets: a float is fp32, an int i32 or, where it is too large, i64."""
+    dtype = tl.str_to_ty(kind, None)
+    data = np.array([value]).astype(np.float32 if dtype == tl.bfloat16 else stock._get_np_dtype(dtype))
+    return tl.core.tensor(TensorHandle(_narrow(data) if dtype == tl.bfloat16 else data, dtype), dtype)
+
+
 class _Grid(stock.GridExecutor):
     """Runs a rewritten kernel over its grid, one program after the other, under a guard."""
 
@@ -612,19 +684,18 @@ class _Grid(stock.GridExecutor):
             b.apply_defaults()
         arguments: list[Argument] = []
 
-        def convert(name, host, device):
+        def convert(name, host, device, kind):
+            if kind == "constexpr":
+                return host
             if isinstance(host, tuple):
-                return stock.__dict__.get("_tuple_create", _tuple)(
-                    host, [convert(f"{name}[{i}]", h, d) for i, (h, d) in enumerate(zip(host, device))]
-                )
+                items = enumerate(zip(host, device, kind))
+                return _tuple(host, [convert(f"{name}[{i}]", *item) for i, item in items])
             if isinstance(host, stock.TensorDescriptor):
                 desc = stock._implicit_cvt(host)
-                desc.handle.base = convert(name, host.base, device.base).handle
+                desc.handle.base = convert(name, host.base, device.base, None).handle
                 return desc
-            if type(host) is float:  # as compiled: an fp32 scalar, beside which 16 bits become 32
-                return tl.core.tensor(TensorHandle(np.array([host], dtype=np.float32), tl.float32), tl.float32)
             if not hasattr(host, "data_ptr"):
-                return stock._implicit_cvt(host)
+                return _scalar(host, kind)
             pointer = stock._implicit_cvt(host)
             argument = Argument(len(arguments) + 1, name, stock._unwrap_tensor(host), stock._unwrap_tensor(device))
             arguments.append(argument)
@@ -632,8 +703,8 @@ class _Grid(stock.GridExecutor):
             return pointer
 
         values = {
-            name: value if name in self.constexprs else convert(name, value, passed.arguments[name])
-            for name, value in bound.arguments.items()
+            name: convert(name, value, passed.arguments[name], kind)
+            for (name, value), kind in zip(bound.arguments.items(), _kinds(kernel, args, kwargs))
         }
         grid = self.grid(values) if callable(self.grid) else self.grid
         grid = tuple(int(n) for n in ((grid,) if isinstance(grid, int) else grid))
