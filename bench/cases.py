@@ -13,7 +13,20 @@ import torch.nn.functional as F
 
 from instruments.gpus import DTYPES, dtype_name
 from instruments.traffic import Traffic
-from kernels import copy, elementwise, layernorm, matmul, reduce, rmsnorm
+from kernels import (
+    add_rmsnorm,
+    bias_gelu,
+    copy,
+    dropout,
+    layernorm,
+    layernorm_backward,
+    matmul,
+    pointwise,
+    reduce,
+    rmsnorm,
+    rmsnorm_backward,
+    swiglu,
+)
 
 EPS = 1e-6
 
@@ -92,10 +105,10 @@ def _add_rmsnorm(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
-        rmsnorm.add_rmsnorm_traffic(rows, cols, dtype),
+        add_rmsnorm.add_rmsnorm_traffic(rows, cols, dtype),
         lambda x, residual, weight: rmsnorm.rmsnorm_reference((x + residual).double(), weight.double(), EPS),
         {
-            "bytes-first": lambda: lambda x, residual, weight: rmsnorm.add_rmsnorm(x, residual, weight, EPS),
+            "bytes-first": lambda: lambda x, residual, weight: add_rmsnorm.add_rmsnorm(x, residual, weight, EPS),
             "torch": lambda: eager,
             "torch.compile": lambda: _compiled(eager),
             "liger": liger,
@@ -138,7 +151,7 @@ def _rmsnorm_backward(rows, cols, dtype=torch.bfloat16):
         _minimum({"x": 1, "dy": 1}, {"dx": 1}, rows, cols, dtype),
         reference,
         {
-            "bytes-first": lambda: lambda dy, x, weight, scale: rmsnorm.rmsnorm_backward(dy, x, weight, EPS),
+            "bytes-first": lambda: lambda dy, x, weight, scale: rmsnorm_backward.rmsnorm_backward(dy, x, weight, EPS),
             "torch": torch_backward,
             "liger": liger,
         },
@@ -220,7 +233,9 @@ def _layernorm_backward(rows, cols, dtype=torch.bfloat16):
         reference,
         {
             "bytes-first": lambda: (
-                lambda dy, x, weight, bias, mean, scale: layernorm.layernorm_backward(dy, x, weight, bias, 1e-5)
+                lambda dy, x, weight, bias, mean, scale: layernorm_backward.layernorm_backward(
+                    dy, x, weight, bias, 1e-5
+                )
             ),
             "torch": torch_backward,
             "liger": liger,
@@ -255,12 +270,12 @@ def _swiglu(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype)),
-        elementwise.swiglu_traffic(rows * cols, dtype),
-        lambda gate, up: elementwise.swiglu_reference(gate.double(), up.double()),
+        swiglu.swiglu_traffic(rows * cols, dtype),
+        lambda gate, up: swiglu.swiglu_reference(gate.double(), up.double()),
         {
-            "bytes-first": lambda: elementwise.swiglu,
-            "torch": lambda: elementwise.swiglu_reference,
-            "torch.compile": lambda: _compiled(elementwise.swiglu_reference),
+            "bytes-first": lambda: swiglu.swiglu,
+            "torch": lambda: swiglu.swiglu_reference,
+            "torch.compile": lambda: _compiled(swiglu.swiglu_reference),
             "liger": liger,
         },
     )
@@ -273,7 +288,7 @@ def _swiglu_backward(rows, cols, dtype=torch.bfloat16):
 
     def reference(dy, gate, up):
         gate = gate.double().requires_grad_()
-        elementwise.swiglu_reference(gate, up.double()).backward(dy.double())
+        swiglu.swiglu_reference(gate, up.double()).backward(dy.double())
         return gate.grad
 
     return Case(
@@ -281,10 +296,10 @@ def _swiglu_backward(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: tuple(_random(rows, cols, dtype=dtype) for _ in range(3)),
-        elementwise.swiglu_backward_traffic(rows * cols, dtype),
+        swiglu.swiglu_backward_traffic(rows * cols, dtype),
         reference,
         {
-            "bytes-first": lambda: elementwise.swiglu_backward,
+            "bytes-first": lambda: swiglu.swiglu_backward,
             "torch": lambda: eager,
             "torch.compile": lambda: _compiled(eager),
         },
@@ -301,13 +316,13 @@ def _bias_gelu(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
-        elementwise.bias_gelu_traffic(rows, cols, dtype),
-        lambda x, bias: elementwise.bias_gelu_reference(x.double(), bias.double()),
+        bias_gelu.bias_gelu_traffic(rows, cols, dtype),
+        lambda x, bias: bias_gelu.bias_gelu_reference(x.double(), bias.double()),
         {
-            "bytes-first": lambda: elementwise.bias_gelu,
+            "bytes-first": lambda: bias_gelu.bias_gelu,
             "torch": lambda: torch_gelu,
             "torch.compile": lambda: _compiled(torch_gelu),
-            "eager ops": lambda: elementwise.bias_gelu_reference,
+            "eager ops": lambda: bias_gelu.bias_gelu_reference,
         },
     )
 
@@ -320,7 +335,7 @@ def _bias_gelu_backward(rows, cols, dtype=torch.bfloat16):
 
     def reference(dy, x, bias):
         x = x.double().requires_grad_()
-        elementwise.bias_gelu_reference(x, bias.double()).backward(dy.double())
+        bias_gelu.bias_gelu_reference(x, bias.double()).backward(dy.double())
         return x.grad
 
     return Case(
@@ -331,7 +346,7 @@ def _bias_gelu_backward(rows, cols, dtype=torch.bfloat16):
         _minimum({"dy": 1, "x": 1}, {"dx": 1}, rows, cols, dtype),
         reference,
         {
-            "bytes-first": lambda: elementwise.bias_gelu_backward,
+            "bytes-first": lambda: bias_gelu.bias_gelu_backward,
             "torch": lambda: eager,
             "torch.compile": lambda: _compiled(eager),
         },
@@ -344,18 +359,18 @@ def _bias_gelu_dropout(rows, cols, dtype=torch.bfloat16, p=0.1, seed=1):
         return F.dropout(F.gelu(x + bias, approximate="tanh"), p)
 
     def reference(x, bias):
-        mask = elementwise.dropout_mask((rows, cols), p, seed)
-        return elementwise.bias_gelu_dropout_reference(x.double(), bias.double(), mask, p)
+        mask = dropout.dropout_mask((rows, cols), p, seed)
+        return dropout.bias_gelu_dropout_reference(x.double(), bias.double(), mask, p)
 
     return Case(
         "bias_gelu_dropout",
         (rows, cols),
         dtype,
         lambda: (_random(rows, cols, dtype=dtype), _random(cols, dtype=dtype)),
-        elementwise.bias_gelu_dropout_traffic(rows, cols, dtype),
+        dropout.bias_gelu_dropout_traffic(rows, cols, dtype),
         reference,
         {
-            "bytes-first": lambda: lambda x, bias: elementwise.bias_gelu_dropout(x, bias, p, seed),
+            "bytes-first": lambda: lambda x, bias: dropout.bias_gelu_dropout(x, bias, p, seed),
             "torch": lambda: torch_dropout,
             "torch.compile": lambda: _compiled(torch_dropout),
         },
@@ -368,9 +383,9 @@ def _add(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: (_random(rows, cols, dtype=dtype), _random(rows, cols, dtype=dtype)),
-        elementwise.add_traffic(rows * cols, dtype),
+        pointwise.add_traffic(rows * cols, dtype),
         lambda x, y: (x + y).double(),
-        {"bytes-first": lambda: elementwise.add, "torch": lambda: elementwise.add_reference},
+        {"bytes-first": lambda: pointwise.add, "torch": lambda: pointwise.add_reference},
     )
 
 
@@ -378,18 +393,18 @@ def _pointwise_chain(rows, cols, steps, dtype=torch.bfloat16):
     size = rows * cols
 
     def eager(x):
-        return elementwise.pointwise_chain_reference(x, steps)
+        return pointwise.pointwise_chain_reference(x, steps)
 
     return Case(
         f"pointwise_chain_{steps}",
         (rows, cols),
         dtype,
         lambda: (_random(rows, cols, dtype=dtype),),
-        elementwise.pointwise_chain_traffic(size, dtype, steps),
-        lambda x: elementwise.pointwise_chain_reference(x.double(), steps),
+        pointwise.pointwise_chain_traffic(size, dtype, steps),
+        lambda x: pointwise.pointwise_chain_reference(x.double(), steps),
         {
-            "bytes-first": lambda: lambda x: elementwise.pointwise_chain(x, steps),
-            "one launch per op": lambda: lambda x: elementwise.pointwise_chain(x, steps, fused=False),
+            "bytes-first": lambda: lambda x: pointwise.pointwise_chain(x, steps),
+            "one launch per op": lambda: lambda x: pointwise.pointwise_chain(x, steps, fused=False),
             "torch": lambda: eager,
             "torch.compile": lambda: _compiled(eager),
         },
