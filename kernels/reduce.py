@@ -1,22 +1,33 @@
 """Row sum: y = sum(x) over the last dimension, in fp32.
 
-Minimum traffic: x read once, rows * cols * itemsize, and four bytes written per row. It is a reduction in one pass: a row
-up to RESIDENT_BYTES is loaded whole and summed; a wider one is streamed, each lane keeping its own fp32 sum until the
-end, so that the order of the additions is fixed and the result is the same in every run.
+Minimum traffic: x read once, rows * cols * itemsize, and four bytes written per row. A row of up to 16 KiB is loaded
+whole and summed; a wider one is streamed, each lane keeping its own fp32 sum until the end. A row of more than
+1,048,576 columns is cut into pieces of PIECE, which are streamed by programs of their own into partial sums, and these
+are summed like rows: two launches, and no atomics. So the order of the additions is fixed, and the result is the same
+in every run and on every GPU.
 """
-
-from functools import cache
 
 import torch
 
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, check_width, wants_grad
-from kernels.rows import MAX_COLS, as_rows, forward_plan, resident_config
+from kernels.rows import (
+    MAX_COLS,
+    NARROW_TILE,
+    RESIDENT_COLS,
+    Path,
+    always,
+    as_rows,
+    few_warps,
+    is_narrow,
+    long_steps,
+    narrow,
+    plan,
+)
 
-PATHS = ("narrow", "resident", "streaming")
-RESIDENT_BYTES = 1 << 14  # widest row that is loaded in one go
-STREAMING_CONFIG = {"BLOCK": 8192, "num_warps": 16}  # two 16-byte loads of 16-bit values on their way per thread
+PIECE = 1 << 15  # columns: a row of MAX_COLS makes as many pieces as fill a good part of a GPU
+MAX_COLS_IN_PIECES = 1 << 31
 
 
 def row_sum_reference(x: torch.Tensor) -> torch.Tensor:
@@ -26,6 +37,7 @@ def row_sum_reference(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def row_sum_resident_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, cols, BLOCK: tl.constexpr):
+    """One row, loaded whole: x [rows, cols] of any strides, y [rows]."""
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=col < cols, other=0.0).to(tl.float32)
@@ -36,6 +48,7 @@ def row_sum_resident_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, cols, BLOC
 def row_sum_narrow_kernel(
     x_ptr, y_ptr, x_row_stride, x_col_stride, rows, cols, ROWS: tl.constexpr, BLOCK: tl.constexpr
 ):
+    """Several rows in one tile [ROWS, BLOCK]: x [rows, cols] of any strides, y [rows]."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)  # [ROWS]
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = (row < rows)[:, None] & (col < cols)[None, :]  # [ROWS, BLOCK]
@@ -45,6 +58,7 @@ def row_sum_narrow_kernel(
 
 @triton.jit
 def row_sum_streaming_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, cols, BLOCK: tl.constexpr):
+    """One row in steps of [BLOCK]: x [rows, cols] of any strides, y [rows]."""
     row = tl.program_id(0).to(tl.int64)
     x_ptr += row * x_row_stride
     total = tl.zeros([BLOCK], dtype=tl.float32)
@@ -54,27 +68,54 @@ def row_sum_streaming_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, cols, BLO
     tl.store(y_ptr + row, tl.sum(total))
 
 
-@cache
-def _plan(cols: int, dtype: torch.dtype, path: str | None = None) -> tuple[str, dict]:
-    path, config = forward_plan(cols, dtype, RESIDENT_BYTES, path)
-    if path == "resident":
-        config = resident_config(config["BLOCK"], per_thread=32, most=8)
-    return path, STREAMING_CONFIG if path == "streaming" else config
+@triton.jit
+def row_sum_pieces_kernel(
+    x_ptr, partial_ptr, x_row_stride, x_col_stride, cols, pieces, PIECE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """One piece of a row in steps of [BLOCK]: x [rows, cols] of any strides, partial [rows, pieces]."""
+    program = tl.program_id(0).to(tl.int64)
+    row, first = program // pieces, program % pieces * PIECE
+    x_ptr += row * x_row_stride
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in tl.range(0, PIECE, BLOCK):
+        col = first + start + tl.arange(0, BLOCK)  # [BLOCK], int64
+        total += tl.load(x_ptr + col * x_col_stride, mask=col < cols, other=0.0).to(tl.float32)
+    tl.store(partial_ptr + program, tl.sum(total))
+
+
+def _pieces(cols: int, itemsize: int) -> dict:
+    config = long_steps(cols, itemsize)["config"]
+    return {"config": {**config, "PIECE": PIECE}, "blocks": triton.cdiv(cols, PIECE)}
+
+
+#: A sum reads and hardly writes: few warps, each with much on its way.
+PATHS = (
+    #    path         takes            chosen                               layout     passes
+    Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
+    Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 16_384, few_warps, 1),
+    Path("streaming", MAX_COLS, always, long_steps, 1),
+    Path("pieces", MAX_COLS_IN_PIECES, always, _pieces, 1),
+)
 
 
 def _forward(x: torch.Tensor, path: str | None = None) -> torch.Tensor:
+    shape = x.shape[:-1]
     if not x.numel():
-        return torch.zeros(x.shape[:-1], dtype=torch.float32, device=x.device)
-    y = torch.empty(x.shape[:-1], dtype=torch.float32, device=x.device)
+        return torch.zeros(shape, dtype=torch.float32, device=x.device)
     x = as_rows(x)
     rows, cols = x.shape
-    path, config = _plan(cols, x.dtype, path)
-    if path == "narrow":
-        grid = (triton.cdiv(rows, config["ROWS"]),)
-        row_sum_narrow_kernel[grid](x, y, *x.stride(), rows, cols, **config)
+    chosen = plan(PATHS, cols, x.itemsize, path)
+    grid = (chosen.programs(rows) * chosen.blocks,)
+    if chosen.path == "pieces":
+        partial = torch.empty((rows, chosen.blocks), dtype=torch.float32, device=x.device)
+        row_sum_pieces_kernel[grid](x, partial, *x.stride(), cols, chosen.blocks, **chosen.config)
+        return _forward(partial).view(shape)
+    y = torch.empty(shape, dtype=torch.float32, device=x.device)
+    if chosen.path == "narrow":
+        row_sum_narrow_kernel[grid](x, y, *x.stride(), rows, cols, **chosen.config)
     else:
-        kernel = row_sum_resident_kernel if path == "resident" else row_sum_streaming_kernel
-        kernel[(rows,)](x, y, *x.stride(), cols, **config)
+        kernel = row_sum_resident_kernel if chosen.path == "resident" else row_sum_streaming_kernel
+        kernel[grid](x, y, *x.stride(), cols, **chosen.config)
     return y
 
 
@@ -92,18 +133,26 @@ class _RowSum(torch.autograd.Function):
 def row_sum(x: torch.Tensor, *, path: str | None = None) -> torch.Tensor:
     """The sum over the last dimension, in fp32 whatever x's dtype; differentiable.
 
-    x: [..., cols], fp16, bf16 or fp32, cols up to 1,048,576, any strides; copied only where its rows cannot be addressed
-    by one stride. path: which kernel runs, chosen by the width unless given: 'narrow' (several rows per program),
-    'resident' (one row, loaded whole) or 'streaming'. Returns a contiguous fp32 tensor of shape x.shape[:-1], zeros where
-    cols is 0. Raises ValueError naming the argument.
+    x: [..., cols], fp16, bf16 or fp32, cols up to 2^31, any strides; copied only where its rows cannot be addressed by
+    one stride. path: which kernel runs, chosen by the width unless given: 'narrow' (several rows per program),
+    'resident' (one row, loaded whole), 'streaming' (one row) or 'pieces' (several programs per row). Returns a
+    contiguous fp32 tensor of shape x.shape[:-1], zeros where cols is 0. Raises ValueError naming the argument.
     """
     check_tensor("x", x)
-    check_width("x", x, MAX_COLS)
-    if path not in (None, *PATHS):
-        raise ValueError(f"path: got {path!r}, expected None or one of {', '.join(PATHS)}")
+    check_width("x", x, MAX_COLS_IN_PIECES)
     return _RowSum.apply(x, path) if wants_grad(x) else _forward(x, path)
 
 
-def row_sum_traffic(rows: int, cols: int, dtype: torch.dtype) -> Traffic:
-    """What the row sum moves, on every path."""
-    return Traffic({"x": rows * cols * dtype.itemsize}, {"y": rows * 4}, rows * max(0, cols - 1), launches=1)
+def row_sum_traffic(rows: int, cols: int, dtype: torch.dtype, path: str | None = "minimum") -> Traffic:
+    """What the row sum moves: the 'minimum', each byte once, which 'narrow', 'resident' and 'streaming' move too, or
+    what 'pieces' moves; None for the one that `row_sum` chooses. Raises ValueError for a path that takes no such
+    rows.
+    """
+    once = Traffic({"x": rows * cols * dtype.itemsize}, {"y": rows * 4}, rows * max(0, cols - 1), launches=1)
+    if path == "minimum":
+        return once
+    chosen = plan(PATHS, cols, dtype.itemsize, path)
+    if chosen.path != "pieces":
+        return once
+    partial = {"partial": chosen.programs(rows) * chosen.blocks * 4}
+    return once + Traffic(partial, partial, launches=1)

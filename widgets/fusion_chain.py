@@ -6,7 +6,7 @@ import numpy as np
 from instruments.gpus import DTYPES, GPUS
 from instruments.ops import op_traffic
 from instruments.traffic import LAUNCH_SECONDS, Traffic
-from kernels.elementwise import add_traffic, pointwise_chain_traffic
+from kernels.pointwise import add_traffic, pointwise_chain_traffic
 from kernels.rmsnorm import rmsnorm_traffic
 from widgets.panel import BLUE, GREEN, ORANGE, SKY, Checks, Example, Panel, Powers, canvas, menu, whole
 from widgets.words import number, size, time

@@ -64,7 +64,7 @@ def fusion_savings(
         work = {
             "op by op": sum(unfused, Traffic()),
             "two passes": rmsnorm_traffic(rows, cols, DTYPES[dtype], path="two_pass"),
-            "resident": rmsnorm_traffic(rows, cols, DTYPES[dtype], path="resident"),
+            "resident": rmsnorm_traffic(rows, cols, DTYPES[dtype]),
         }
 
         most = max(traffic.bytes for traffic in work.values())

@@ -5,8 +5,7 @@ import torch.nn.functional as F
 
 from bench.cases import SHAPES, Case, compiled, random, with_gradients
 from bench.cases.rmsnorm import EPS
-from kernels import rmsnorm
-from kernels import rmsnorm as add_rmsnorm
+from kernels import add_rmsnorm, rmsnorm
 
 RAGGED = SHAPES
 

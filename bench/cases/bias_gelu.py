@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.cases import SHAPES, Case, by_columns, compiled, minimum, random, with_gradients
-from kernels import elementwise as bias_gelu
+from kernels import bias_gelu
 
 RAGGED = SHAPES
 

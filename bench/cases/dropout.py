@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.cases import SHAPES, Case, by_columns, compiled, random
-from kernels import elementwise as dropout
+from kernels import dropout
 
 RAGGED = SHAPES
 

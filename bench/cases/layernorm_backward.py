@@ -3,8 +3,7 @@
 import torch
 
 from bench.cases import SHAPES, Case, minimum, random, with_gradients
-from kernels import layernorm
-from kernels import layernorm as layernorm_backward
+from kernels import layernorm, layernorm_backward
 
 RAGGED = SHAPES
 

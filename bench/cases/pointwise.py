@@ -3,7 +3,7 @@
 import torch
 
 from bench.cases import SHAPES, Case, by_columns, compiled, random, with_gradients
-from kernels import elementwise as pointwise
+from kernels import pointwise
 
 RAGGED = SHAPES
 

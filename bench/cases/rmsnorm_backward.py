@@ -4,8 +4,7 @@ import torch
 
 from bench.cases import SHAPES, Case, minimum, random, with_gradients
 from bench.cases.rmsnorm import EPS
-from kernels import rmsnorm
-from kernels import rmsnorm as rmsnorm_backward
+from kernels import rmsnorm, rmsnorm_backward
 
 RAGGED = SHAPES
 

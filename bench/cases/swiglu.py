@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.cases import SHAPES, Case, by_columns, compiled, random, with_gradients
-from kernels import elementwise as swiglu
+from kernels import swiglu
 
 RAGGED = SHAPES
 

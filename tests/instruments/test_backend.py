@@ -195,7 +195,8 @@ def test_without_triton_everything_imports_and_models_work():
         WITHOUT_TRITON
         + """
 from instruments.traffic import Traffic
-from kernels.rmsnorm import rmsnorm_backward_traffic, rmsnorm_traffic
+from kernels.rmsnorm import rmsnorm_traffic
+from kernels.rmsnorm_backward import rmsnorm_backward_traffic
 from kernels.layernorm import layernorm_traffic
 from kernels.copy import copy_traffic
 print(rmsnorm_traffic(64, 1000, torch.bfloat16).bytes, copy_traffic(8, torch.float32).bytes,

@@ -7,7 +7,7 @@ import torch
 from instruments import backend, results
 from instruments.backend import tl, triton
 from instruments.cache import DRIFT, L2, grouped, matmul_dram, row_major
-from kernels.matmul import grouped_tile
+from kernels.matmul_order import grouped_tile
 
 MIB = 2**20
 

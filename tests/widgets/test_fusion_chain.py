@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from instruments.gpus import GPUS
-from kernels.elementwise import add_traffic, pointwise_chain_traffic
+from kernels.pointwise import add_traffic, pointwise_chain_traffic
 from kernels.rmsnorm import rmsnorm_traffic
 from widgets import fusion_chain
 from widgets.fusion_chain import OPS, break_even_rows, chain_traffic, gpu_seconds, kernels_of
