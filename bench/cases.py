@@ -1,8 +1,8 @@
 """What bench/run.py times: for each kernel and shape, the course's function and every peer that computes the same.
 
-A case's arguments are random, 16-bit unless said otherwise. `reference` computes the result in fp64; the first tensor of
-an implementation's result is compared with it. A peer's function is made by a factory, which raises ImportError where
-the peer is not installed.
+A case's arguments are random, 16-bit unless said otherwise. `reference` computes the result in fp64; the first tensor
+of an implementation's result is compared with it. A peer's function is made by a factory, which raises ImportError
+where the peer is not installed.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The chain panel: ops put one behind the other, run op by op, as a compiler joins them, and fused as far as it goes."""
+"""The chain panel: ops put one behind the other, run op by op, as a compiler joins them, and fused as far as can be."""
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from widgets.words import number, size, time
 
 MATMUL = "matmul"
 
-#: name: what the op moves alone, for rows x cols elements. The product's weight is cols x cols; RMSNorm is torch's own, one
-#: kernel, not the six ops it may be written as.
+#: name: what the op moves alone, for rows x cols elements. The product's weight is cols x cols; RMSNorm is torch's own,
+#: one kernel, not the six ops it may be written as.
 OPS = {
     "scale": lambda rows, cols, dtype: pointwise_chain_traffic(rows * cols, dtype, 1),
     "RMSNorm": lambda rows, cols, dtype: rmsnorm_traffic(rows, cols, dtype),
@@ -24,8 +24,8 @@ OPS = {
     "+ residual": lambda rows, cols, dtype: add_traffic(rows * cols, dtype),
 }
 
-#: The three ways, top to bottom, and how they look: colour, marker, its size, and the width of the line. Each lies over the
-#: one before and is narrower, so that equal ones all show.
+#: The three ways, top to bottom, and how they look: colour, marker, its size, and the width of the line. Each lies over
+#: the one before and is narrower, so that equal ones all show.
 PATHS = {"op by op": (ORANGE, "o", 13, 6), "compiler": (SKY, "s", 9, 3.5), "fused": (GREEN, "^", 6, 1.4)}
 FEWEST, MOST = 0, 20  # powers of two of rows
 
@@ -33,8 +33,9 @@ FEWEST, MOST = 0, 20  # powers of two of rows
 def kernels_of(ops: tuple, path: str) -> list:
     """The ops of each kernel, in order.
 
-    'op by op': one each. 'compiler': neighbours joined, but a matrix product is a library call of its own. 'fused': what
-    follows the product joins it too, in its epilogue; what stands before it cannot, as each row is read by many programs.
+    'op by op': one each. 'compiler': neighbours joined, but a matrix product is a library call of its own. 'fused':
+    what follows the product joins it too, in its epilogue; what stands before it cannot, as each row is read by many
+    programs.
     """
     groups = []
     for op in ops:
