@@ -50,9 +50,7 @@ def add_rmsnorm_resident_kernel(
     eps,
     BLOCK: tl.constexpr,
 ):
-    """One row, kept: all but weight [cols] are [rows, cols]; x and residual of any strides, y and new_residual
-    contiguous.
-    """
+    """One row, kept: weight [cols], the rest [rows, cols]; x, residual of any strides, y, new_residual contiguous."""
     row = tl.program_id(0).to(tl.int64)
     col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
     mask = col < cols
@@ -142,7 +140,7 @@ def add_rmsnorm_streaming_kernel(
 
 #: Wider rows are kept than by `rmsnorm`: a second reading is of what was only just written.
 PATHS = (
-    #    path         takes            chosen                               layout   passes
+    # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
     Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 16_384, resident, 1),
     Path("streaming", MAX_COLS, always, streaming, 2),

@@ -20,6 +20,7 @@ def copy_reference(x: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def copy_kernel(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
+    """x, y [size], contiguous; a tile [BLOCK]."""
     start = tl.program_id(0).to(tl.int64) * BLOCK
     offsets = start + tl.arange(0, BLOCK)  # [BLOCK]
     mask = offsets < size

@@ -104,7 +104,7 @@ def layernorm_streaming_kernel(
 
 #: Rows of 32 KiB and less are kept; two sums, one after the other, want few warps.
 PATHS = (
-    #    path         takes            chosen                               layout     passes
+    # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
     Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 32_768, few_warps, 1),
     Path("streaming", MAX_COLS, always, long_steps, 2),

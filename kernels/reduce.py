@@ -90,7 +90,7 @@ def _pieces(cols: int, itemsize: int) -> dict:
 
 #: A sum reads and hardly writes: few warps, each with much on its way.
 PATHS = (
-    #    path         takes            chosen                               layout     passes
+    # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
     Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 16_384, few_warps, 1),
     Path("streaming", MAX_COLS, always, long_steps, 1),

@@ -123,7 +123,7 @@ def _two_pass(cols: int, itemsize: int) -> dict:
 
 #: Rows wider than 8 KiB would fit in registers, but reading them again from L1 is faster. Two_pass is never chosen.
 PATHS = (
-    #    path         takes            chosen                              layout    passes
+    # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
     Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 8_192, resident, 1),
     Path("streaming", MAX_COLS, always, _streaming, 2),

@@ -174,7 +174,7 @@ def across(cols: int, itemsize: int, tensors: int, gpu: Device) -> dict:
 
 #: The backwards of the norms. 'wide' first reads each row for its statistics, then again, by blocks of columns.
 BACKWARD_PATHS = (
-    #    path        takes                   chosen  layout       passes
+    # path, takes, chosen, layout, passes
     Path("resident", RESIDENT_COLS_BACKWARD, always, prefetching, 1),
     Path("wide", MAX_COLS_BACKWARD, always, across, 2),
 )

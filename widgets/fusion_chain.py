@@ -1,5 +1,4 @@
-"""The chain panel: ops put one behind the other, run op by op, as a compiler joins them, and fused as far as it
-goes."""
+"""The chain panel: ops put one behind the other, run op by op, as a compiler joins them, and fused as far as can be."""
 
 import numpy as np
 

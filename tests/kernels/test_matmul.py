@@ -5,9 +5,11 @@ from instruments import backend
 from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels import matmul as m
+from kernels import matmul_persistent as persistent
 from kernels.matmul import PATHS, matmul, matmul_reference, matmul_traffic
 from tests.kernels.tools import BF16, DEVICE, DTYPES, FP16, FP32, assert_close, randn
 
+LADDER = ("dot", "tiled", "grouped")  # that multiply any dtype
 RAGGED = [(1, 1, 1), (3, 5, 7), (65, 70, 33)]  # M, N, K
 
 
@@ -20,7 +22,7 @@ def check(a, b, path, **options):
     assert_close(matmul(a, b, path=path, **options), matmul_reference(a.double(), b.double()))
 
 
-@pytest.mark.parametrize("path", PATHS[:3])
+@pytest.mark.parametrize("path", LADDER)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", RAGGED)
 def test_every_rung_on_ragged_sizes(shape, dtype, path):
@@ -36,7 +38,7 @@ def test_persistent_copies_only_what_descriptors_cannot_address(shape, transpose
     check(*operands(*shape, dtype, transposed), "persistent")
 
 
-@pytest.mark.parametrize("path", PATHS[:3])
+@pytest.mark.parametrize("path", LADDER)
 def test_strides_and_slices(path):
     wide = randn(40, 90, dtype=FP16)
     check(wide[::2, 5:70], randn(65, 33, dtype=FP16, seed=3).T.contiguous().T, path)
@@ -49,10 +51,10 @@ def test_accumulates_in_fp32_over_a_long_k():
         check(a, b, path)
 
 
-@pytest.mark.parametrize("config", range(len(m.PERSISTENT_CONFIGS)))
+@pytest.mark.parametrize("config", range(len(persistent.CONFIGS)))
 def test_every_persistent_config(config, monkeypatch):
-    monkeypatch.setattr(m.matmul_persistent_kernel, "configs", [m.PERSISTENT_CONFIGS[config]])
-    monkeypatch.setattr(m.matmul_persistent_kernel, "cache", {})
+    monkeypatch.setattr(persistent.matmul_persistent_kernel, "configs", [persistent.CONFIGS[config]])
+    monkeypatch.setattr(persistent.matmul_persistent_kernel, "cache", {})
     check(*operands(200, 264, 136, BF16), "persistent")
 
 
@@ -63,13 +65,11 @@ def test_every_grouped_config(config, monkeypatch):
     check(*operands(200, 264, 70, BF16), "grouped")
 
 
-@pytest.mark.parametrize(
-    "path, tile", [("dot", (1, 1)), ("tiled", (64, 64)), ("grouped", (64, 64)), ("persistent", (128, 256))]
-)
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("M, N, K", [(33, 40, 64), (16, 64, 32)])
-def test_traffic_is_what_the_meter_counts(M, N, K, path, tile):
+def test_traffic_is_what_the_meter_counts(M, N, K, path):
     report = meter(matmul, *operands(M, N, K, FP16), path=path)
-    model = matmul_traffic(M, N, K, FP16, tile)
+    model = matmul_traffic(M, N, K, FP16, PATHS[path].tiles[0])
     assert report.clean and (report.traffic.read, report.traffic.written) == (model.read, model.written)
     once = matmul_traffic(M, N, K, FP16)
     assert (report.unique.read, report.unique.written) == (once.read, once.written)
@@ -122,3 +122,26 @@ def test_bad_options_are_named():
 
 def test_fp32_is_exact_unless_tf32_is_asked_for():
     check(*operands(32, 32, 64, FP32), "grouped")
+
+
+class Properties:
+    def __init__(self, major, shared):
+        self.major, self.shared_memory_per_block_optin = major, shared
+
+
+@pytest.mark.parametrize(
+    "major, shared, able",
+    [(7, 65_536, False), (8, 166_912, False), (9, 232_448, True), (10, 232_448, True), (12, 101_376, False)],
+)
+def test_the_gpu_is_asked_whether_the_persistent_kernel_fits(monkeypatch, major, shared, able):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties(major, shared))
+    persistent.runs_on.cache_clear()  # what other tests found out stays out of this one, and the other way round
+    assert persistent.runs_on(torch.device("cuda", 0)) == able and persistent.runs_on(torch.device("cpu"))
+    persistent.runs_on.cache_clear()
+    monkeypatch.setattr(persistent, "runs_on", lambda device: able)
+    a = torch.empty(2, 2, dtype=FP16, device=DEVICE)
+    if not able:
+        with pytest.raises(
+            ValueError, match="path: got 'persistent' for torch.float16 on .*131,072 B of shared memory"
+        ):
+            matmul(a, a, path="persistent")

@@ -5,10 +5,21 @@ import torch
 
 from instruments.compiled import compiled
 from instruments.meter import meter
-from kernels import reduce as module
-from kernels.reduce import row_sum, row_sum_reference, row_sum_traffic
+from kernels.reduce import MAX_COLS_IN_PIECES, PATHS, PIECE, row_sum, row_sum_reference, row_sum_traffic
 from kernels.rows import MAX_COLS
-from tests.kernels.tools import BATCHED, BF16, DEVICE, DTYPES, FP16, FP32, LAYOUTS, assert_close, randn, widths
+from tests.kernels.tools import (
+    BATCHED,
+    BF16,
+    DEVICE,
+    DTYPES,
+    FP16,
+    FP32,
+    LAYOUTS,
+    assert_close,
+    assert_counts,
+    randn,
+    widths,
+)
 
 
 def check(x, **kwargs):
@@ -21,22 +32,55 @@ def check(x, **kwargs):
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_width(dtype):
-    for cols in widths(module._plan, dtype):
+    for cols in widths(PATHS[:-1], dtype):
         check(randn(3, cols, dtype=dtype))
     for rows in (1, 15, 41):
         check(randn(rows, 100, dtype=dtype))
 
 
-def test_the_widest_row():
-    check(randn(1, MAX_COLS, dtype=BF16))
+def test_the_widest_row_in_one_step():
+    x = randn(1, MAX_COLS, dtype=BF16)
+    check(x)
+    assert meter(row_sum, x).kernels == ["row_sum_streaming_kernel"]
 
 
-@pytest.mark.parametrize("path", ["narrow", "resident", "streaming"])
-@pytest.mark.parametrize("cols", [1, 255, 1000, 2047])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("cols", [MAX_COLS + 1, MAX_COLS + PIECE - 1, MAX_COLS + PIECE, MAX_COLS + 3 * PIECE + 8193])
+def test_rows_in_pieces(cols, dtype):
+    x = randn(2, cols, dtype=dtype)
+    x[1, -1] = 1000  # in the last lane that counts
+    y = check(x)
+    assert torch.equal(y, row_sum(x)), "the same bits every time"
+    report = meter(row_sum, x)
+    assert_counts(report, row_sum_traffic(2, cols, dtype, path=None))
+    assert report.unique.read["x"] == row_sum_traffic(2, cols, dtype).read["x"]
+    assert report.kernels[0] == "row_sum_pieces_kernel" and report.launches == 2
+
+
+def test_rows_in_pieces_of_any_layout_with_a_gradient():
+    cols = MAX_COLS + 12_345
+    wide = randn(2, 2 * cols, dtype=FP16)
+    x = wide[:, ::2].unsqueeze(1).detach().requires_grad_()
+    y = check(x)
+    assert y.shape == (2, 1)
+    (dx,) = torch.autograd.grad(y, x, torch.tensor([[2.0], [3.0]], device=DEVICE))
+    assert dx.shape == x.shape and (dx[0] == 2).all() and (dx[1] == 3).all()
+
+
+def test_an_outlier_and_a_nan_stay_in_their_row_of_pieces():
+    x = torch.ones(3, MAX_COLS + 5, dtype=FP16, device=DEVICE)
+    x[1, 3 * PIECE] = float("nan")
+    x[2, -1] = 6e4
+    y = row_sum(x)
+    assert y[0] == MAX_COLS + 5 and y[1].isnan() and y[2] == float(x[2, -1]) + MAX_COLS + 4
+
+
+@pytest.mark.parametrize("path", ["narrow", "resident", "streaming", "pieces"])
+@pytest.mark.parametrize("cols", [1, 255, 1000, 1024])
 def test_every_path_at_widths_that_others_are_chosen_for(path, cols):
     x = randn(5, cols, dtype=BF16)
     assert torch.equal(check(x, path=path), check(x, path=path))
-    assert meter(row_sum, x, path=path).kernels == [f"row_sum_{path}_kernel"]
+    assert meter(row_sum, x, path=path).kernels[0] == f"row_sum_{path}_kernel"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -92,11 +136,15 @@ def test_the_gradient_is_the_upstream_one_of_the_row():
         ((None,), {}, "x: got NoneType, expected a torch.Tensor"),
         ((torch.ones(2, dtype=torch.int64),), {}, "x: got dtype int64"),
         ((torch.ones((), device=DEVICE),), {}, "x: got a scalar"),
-        ((torch.ones(1, 1, device=DEVICE).expand(1, MAX_COLS + 1),), {}, "x: got a last dimension of 1,048,577"),
+        (
+            (torch.ones(1, 1, device=DEVICE).expand(1, MAX_COLS_IN_PIECES + 1),),
+            {},
+            "x: got a last dimension of 2,147,483,649, expected 1 to 2,147,483,648",
+        ),
         (
             (torch.ones(2, 8, device=DEVICE),),
             {"path": "two_pass"},
-            "path: got 'two_pass', expected None or one of narrow, resid",
+            "path: got 'two_pass' for rows of 8, expected None or one of narrow",
         ),
         ((torch.ones(1, 40_000, device=DEVICE),), {"path": "resident"}, "path: got 'resident' for rows of 40,000"),
     ],
@@ -122,9 +170,9 @@ def test_bad_arguments_name_themselves(arguments, kwargs, message):
 def test_traffic_is_what_the_meter_counts(rows, cols, dtype):
     report = meter(row_sum, randn(rows, cols, dtype=dtype))
     model = row_sum_traffic(rows, cols, dtype)
-    assert report.clean and report.launches == model.launches == 1
-    for counted in (report.traffic, report.unique):
-        assert (counted.read, counted.written) == (model.read, model.written)
+    assert_counts(report, model)
+    assert row_sum_traffic(rows, cols, dtype, path=None) == model
+    assert (report.unique.read, report.unique.written) == (model.read, model.written)
 
 
 @pytest.mark.parametrize("arch", [80, 90, 100])
@@ -133,11 +181,14 @@ def test_no_spills_and_loads_of_16_bytes(arch, dtype):
     for cols in (256, 512, 1024, 4096, 8192, 16_384, 131_072):
         (binary,) = compiled(row_sum, torch.ones(64, cols, dtype=dtype, device=DEVICE), arch=arch)
         assert binary.spills == 0 and set(binary.loads) == {128}, (binary, cols, binary.loads)
+    x = torch.ones(1, MAX_COLS + 8192, dtype=dtype, device=DEVICE)
+    pieces, _ = compiled(row_sum, x, arch=arch)
+    assert pieces.spills == 0 and set(pieces.loads) == {128}
     for cols in (1, 1001, 8191, 16_383, 100_001):
         (binary,) = compiled(row_sum, torch.ones(64, cols, dtype=dtype, device=DEVICE), arch=arch)
         assert binary.spills == 0, (binary, cols)
 
 
 def test_sizes_of_one_compile():
-    for shape in ((1, 1), (1, 1000), (1000, 1), (1, 40_000)):
+    for shape in ((1, 1), (1, 1000), (1000, 1), (1, 40_000), (1, MAX_COLS + 1)):
         assert compiled(row_sum, torch.ones(shape, device=DEVICE))[0].ptx

@@ -3,58 +3,150 @@
 import pytest
 import torch
 
+from instruments import backend
+from instruments.gpus import GPUS
 from instruments.meter import meter
-from kernels import rows as module
+from kernels import add_rmsnorm, bias_gelu, layernorm, layernorm_backward, reduce, rmsnorm, rmsnorm_backward, tiles
 from kernels.rows import (
+    BACKWARD_PATHS,
+    INTERPRETED,
+    MAX_COLS,
     MAX_COLS_BACKWARD,
     NARROW_TILE,
-    PATHS,
+    Device,
     as_rows,
     backward_plan,
-    forward_counts,
-    forward_plan,
+    device_of,
+    plan,
+    reads,
     sum_partials,
-    wide_plan,
 )
 from tests.kernels.tools import BF16, DEVICE, DTYPES, FP32, assert_close, randn
 
+TABLES = {
+    "rmsnorm": rmsnorm.PATHS,
+    "add_rmsnorm": add_rmsnorm.PATHS,
+    "layernorm": layernorm.PATHS,
+    "row_sum": reduce.PATHS,
+    "backward": BACKWARD_PATHS,
+}
+BACKWARD = (2, Device(132, 228 * 1024))  # what its layouts want to know besides
+
+
+def made(name, cols, dtype, path=None):
+    return plan(TABLES[name], cols, dtype.itemsize, path, *(BACKWARD if name == "backward" else ()))
+
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_forward_plan_holds_its_row(dtype):
-    for cols in (1, 2, 255, 256, 257, 511, 512, 1000, 4096, 4097, 8192, 8193, 16_384, 32_768, 32_769, 1 << 20):
-        path, config = forward_plan(cols, dtype, 1 << 14)
-        block = config["BLOCK"]
-        assert block & (block - 1) == 0 and 1 <= config["num_warps"] <= 32
-        assert path in PATHS
-        if path in ("narrow", "resident"):
-            assert cols <= block < max(2, 2 * cols)
-        if path == "narrow":
-            assert config["ROWS"] * block == NARROW_TILE
+@pytest.mark.parametrize("name", TABLES)
+def test_every_plan_holds_its_row(name, dtype):
+    for cols in (1, 2, 255, 256, 257, 511, 512, 513, 1000, 4096, 4097, 8192, 8193, 16_384, 32_768, 32_769, 1 << 17):
+        chosen = made(name, cols, dtype)
+        block = chosen.config["BLOCK"]
+        assert block & (block - 1) == 0 and 1 <= chosen.config["num_warps"] <= 32
+        if chosen.path in ("narrow", "resident"):
+            assert cols <= block < max(2, 2 * cols) and chosen.passes == 1
+        if chosen.path == "narrow":
+            assert chosen.config["ROWS"] * block == NARROW_TILE
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_path_of_every_table_is_reached(name):
+    """By the widths, and where a path is never chosen, by its name."""
+    table = TABLES[name]
+    chosen = {made(name, min(cols, table[-1].takes), BF16).path for cols in (1, 1000, 40_000, MAX_COLS, MAX_COLS + 1)}
+    never = {"two_pass"} if name == "rmsnorm" else set()
+    assert chosen == {row.name for row in table} - never
+    for row in table:
+        assert made(name, row.takes, BF16, row.name).path == row.name
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_an_impossible_path_names_every_path_and_its_widths(name):
+    table = TABLES[name]
+    for path, cols in (("pipelined", 40_000), (None, table[-1].takes + 1), *((r.name, r.takes + 1) for r in table)):
+        with pytest.raises(ValueError) as error:
+            made(name, cols, BF16, path)
+        assert str(error.value).startswith(f"path: got {path!r} for rows of {cols:,}, expected None or one of ")
+        for row in table:
+            assert f"{row.name} (to {row.takes:,} columns)" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "name, function, traffic",
+    [("rmsnorm", rmsnorm.rmsnorm, rmsnorm.rmsnorm_traffic), ("row_sum", reduce.row_sum, reduce.row_sum_traffic)],
+)
+def test_launch_and_traffic_read_the_same_row(name, function, traffic):
+    """Each path, at a width that all take: the launch has the plan's tile, and the meter counts the model's bytes."""
+    x, weight = randn(5, 300, dtype=BF16), randn(300, dtype=BF16, seed=1)
+    arguments = (x, weight) if name == "rmsnorm" else (x,)
+    uncached = {"cached": False} if name == "rmsnorm" else {}
+    for row in TABLES[name]:
+        expected = made(name, 300, BF16, row.name)
+        with backend.captured() as launches:
+            function(*arguments, path=row.name)
+        asked = {**launches[0].args, **launches[0].options}
+        assert launches[0].grid == (expected.programs(5) * expected.blocks,)
+        assert {key: asked[key] for key in expected.config} == expected.config
+        report, model = meter(function, *arguments, path=row.name), traffic(5, 300, BF16, path=row.name, **uncached)
+        assert (report.traffic.read, report.traffic.written) == (model.read, model.written)
+    assert traffic(5, 300, BF16, path=None, **uncached) == traffic(5, 300, BF16, path="narrow", **uncached)
+
+
+def test_traffic_is_that_of_the_gpu_asked_for_and_of_no_machine():
+    models = (
+        rmsnorm_backward.rmsnorm_backward_traffic,
+        layernorm_backward.layernorm_backward_traffic,
+        bias_gelu.bias_gelu_backward_traffic,
+    )
+    for model in models:
+        for cols in (1000, 20_000):
+            here = model(10_000, cols, BF16)
+            assert here == model(10_000, cols, BF16, gpu=GPUS["H200"]) == model(10_000, cols, BF16, gpu=BACKWARD[1])
+            assert here.bytes > model(10_000, cols, BF16, gpu=GPUS["L4"]).bytes, "fewer programs, fewer partial sums"
+
+
+def test_a_launch_has_the_plan_of_the_device_it_runs_on(monkeypatch):
+    class Properties:
+        multi_processor_count, shared_memory_per_multiprocessor = 7, 100 * 1024
+
+    asked = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: asked.append(device) or Properties)
+    device_of.cache_clear()
+    assert device_of(torch.device("cuda", 1)) == Device(7, 100 * 1024) and asked == [torch.device("cuda", 1)]
+    assert device_of(torch.device("cpu")) == INTERPRETED
+    device_of.cache_clear()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("count", [1, 2, 7, 100_000])
-def test_every_backward_plan_covers_rows_and_columns(dtype, count):
+@pytest.mark.parametrize("rows", [1, 2, 7, 100_000])
+def test_every_backward_plan_covers_rows_and_columns(dtype, rows):
     for cols in (1, 100, 1024, 4097, 8192):
-        programs, config = backward_plan(count, cols, dtype, tensors=3)
-        assert 1 <= programs <= count and config["BLOCK"] >= cols and config["STAGES"] >= 1
+        chosen = made("backward", cols, dtype)
+        assert 1 <= chosen.programs(rows) <= rows and chosen.config["BLOCK"] >= cols and chosen.config["STAGES"] >= 1
     for cols in (8193, 20_000, MAX_COLS_BACKWARD):
-        (blocks, groups), config = wide_plan(count, cols)
-        assert (blocks - 1) * config["BLOCK"] < cols <= blocks * config["BLOCK"]
-        assert 1 <= groups <= count
+        chosen = made("backward", cols, dtype)
+        assert (chosen.blocks - 1) * chosen.config["BLOCK"] < cols <= chosen.blocks * chosen.config["BLOCK"]
+        assert 1 <= chosen.programs(rows) <= rows
 
 
-def test_prefetched_rows_fit_the_shared_memory(monkeypatch):
+def test_prefetched_rows_fit_the_shared_memory():
     for shared in (64 * 1024, 100 * 1024, 164 * 1024, 228 * 1024):
-        monkeypatch.setattr(module, "_multiprocessor", lambda: (132, shared))
         for dtype in DTYPES:
             for cols in (64, 300, 1024, 2048, 4096, 8192):
                 for tensors in (2, 3):
-                    backward_plan.cache_clear()
-                    _, config = backward_plan(1000, cols, dtype, tensors)
+                    config = backward_plan(cols, dtype.itemsize, tensors, Device(132, shared)).config
                     stages = config["STAGES"]
-                    assert stages == 1 or stages * tensors * config["BLOCK"] * dtype.itemsize <= shared
-    backward_plan.cache_clear()
+                    assert stages == 1 or stages * tensors * config["BLOCK"] * dtype.itemsize <= shared - 1024
+
+
+def test_rows_and_blocks_of_elementwise_tiles():
+    for rows, cols in ((1, 1), (1, 5000), (2, 3), (41, 100), (7, 1025)):
+        for chosen in (tiles.forward_plan(rows, cols), tiles.backward_plan(cols, INTERPRETED)):
+            config = chosen.config
+            assert (chosen.blocks - 1) * config["BLOCK"] < cols <= chosen.blocks * config["BLOCK"]
+            assert 1 <= chosen.programs(rows) <= -(-rows // config["ROWS"])
+    assert tiles.grid(tiles.forward_plan(1 << 18, 4096), 1 << 18) == (4, tiles.MAX_GRID_Y, 3)
 
 
 def test_as_rows_copies_only_where_it_must():
@@ -79,13 +171,17 @@ def test_rows_that_32_bit_offsets_cannot_reach_are_copied():
     assert as_rows(FarApart()).stride() == (3, 1)
 
 
-def test_forward_counts():
-    assert forward_counts(41, 100, "narrow") == (1, -(-41 // (NARROW_TILE // 128)))
-    assert forward_counts(3, 1, "narrow") == (1, 1)
-    assert forward_counts(41, 1000, "resident") == (1, 41)
-    assert forward_counts(41, 1000, "two_pass") == forward_counts(41, 1000, "streaming") == (2, 41)
-    with pytest.raises(ValueError, match="path: got 'wide', expected one of narrow, resident, streaming, two_pass"):
-        forward_counts(1, 1, "wide")
+def test_how_often_a_path_reads():
+    def counted(rows, cols, path):
+        return reads(rmsnorm.PATHS, rows, cols, 2, path)
+
+    assert counted(41, 100, "narrow") == counted(41, 100, None) == (1, -(-41 // (NARROW_TILE // 128)))
+    assert counted(3, 1, "narrow") == (1, 1)
+    assert counted(41, 1000, "resident") == (1, 41)
+    assert counted(41, 1000, "two_pass") == counted(41, 1000, "streaming") == (2, 41)
+    assert counted(41, 1 << 24, "minimum") == (1, 1)
+    with pytest.raises(ValueError, match="path: got 'wide' for rows of 1, expected None or one of narrow"):
+        counted(1, 1, "wide")
 
 
 @pytest.mark.parametrize("count", [1, 3, 31, 32, 33, 100])

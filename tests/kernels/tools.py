@@ -5,7 +5,8 @@ import torch
 from instruments import backend
 from instruments.backend import triton
 from instruments.gpus import dtype_name
-from kernels.rows import RESIDENT_BLOCK_BACKWARD
+from kernels.rows import MAX_COLS, RESIDENT_COLS_BACKWARD, plan
+from kernels.tiles import TILE
 from kernels.tolerances import limit
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
@@ -20,9 +21,9 @@ def randn(*shape: int, dtype: torch.dtype = FP32, seed: int = 0, scale: float = 
 
 
 def worst_row(out: torch.Tensor, reference: torch.Tensor, floor: torch.Tensor | None = None) -> float:
-    """The largest ||out - reference|| / ||reference|| of a row; infinite for a NaN, or where zero was expected and missed.
+    """The largest ||out - reference|| / ||reference|| of a row; infinite for a NaN, or where zero was missed.
 
-    floor: rows whose norm replaces the reference's where it is larger, for results that are differences of larger terms.
+    floor: rows whose norm replaces the reference's where it is larger, for differences of larger terms.
     """
     assert out.shape == reference.shape, f"shape {tuple(out.shape)}, expected {tuple(reference.shape)}"
     out, reference = out.double(), reference.double()
@@ -47,10 +48,10 @@ SPILLS = 0 if triton.__version__.startswith("3.7.") else 16
 #: The same for a backward, by width. The widest tile with a ragged row is let off: its 16-bit loads take more registers
 #: than the 128 of 16 warps, 32 warps spill more, and reading the row twice instead would cost more.
 SPILLS_BACKWARD = dict.fromkeys(
-    (64, 1000, 1024, 4095, 4096, RESIDENT_BLOCK_BACKWARD, RESIDENT_BLOCK_BACKWARD + 1, 16_384), SPILLS
-) | {RESIDENT_BLOCK_BACKWARD - 1: 200}
+    (64, 1000, 1024, 4095, 4096, RESIDENT_COLS_BACKWARD, RESIDENT_COLS_BACKWARD + 1, 16_384), SPILLS
+) | {RESIDENT_COLS_BACKWARD - 1: 200}
 
-#: Ways for [rows, cols] to lie in memory, by name: each takes a contiguous tensor and gives one of the same values' kind.
+#: Ways for [rows, cols] to lie in memory, by name: each takes a contiguous tensor and gives one of the same kind.
 LAYOUTS = {
     "transposed": lambda x: x.T.contiguous().T,
     "columns of a wider tensor": lambda x: torch.cat([x, x, x], dim=1)[:, x.shape[1] : 2 * x.shape[1]],
@@ -71,13 +72,60 @@ BATCHED = {
 }
 
 
-def widths(plan, dtype: torch.dtype, paths=("narrow", "resident", "streaming")) -> list:
-    """1, odd, prime and round widths, and on both sides of every width at which `plan(cols, dtype)` changes its tile."""
+def widths(table: tuple, dtype: torch.dtype) -> list:
+    """1, odd, prime and round widths, and on both sides of every width at which a table's plan changes its tile."""
+
+    def at(cols):
+        return plan(table, cols, dtype.itemsize)
+
     powers = [1 << p for p in range(1, 15)]
-    edges = {cols for power in powers for cols in (power, power + 1) if plan(power, dtype) != plan(power + 1, dtype)}
-    last = next(cols for cols in range(max(edges), 1 << 20, 512) if plan(cols, dtype)[0] == paths[-1])
-    tile = plan(last, dtype)[1]["BLOCK"]
+    edges = {cols for power in powers for cols in (power, power + 1) if at(power) != at(power + 1)}
+    streamed = next(row.name for row in table if row.takes == MAX_COLS)
+    last = next(cols for cols in range(max(edges), MAX_COLS, 512) if at(cols).path == streamed)
+    tile = at(last).config["BLOCK"]
     chosen = {1, 2, 3, 17, 127, 1000, 1009, last + 1, 2 * tile - 1, 2 * tile, 2 * tile + 1, 3 * tile + 17}
     chosen |= {cols for cols in edges if cols > 64} | {cols - 1 for cols in edges if cols > 256}
-    assert {plan(cols, dtype)[0] for cols in chosen} == set(paths), "the widths do not reach every kernel"
+    reached = {at(cols).path for cols in chosen}
+    assert reached == {"narrow", "resident", "streaming"}, "the widths do not reach every kernel"
     return sorted(chosen)
+
+
+def assert_counts(report, model):
+    """The meter's bytes per tensor and launches are the model's, and it found nothing out of bounds or unwritten."""
+    assert report.clean
+    assert (report.traffic.read, report.traffic.written, report.launches) == (model.read, model.written, model.launches)
+
+
+def compile_widths(table: tuple, dtype: torch.dtype) -> list:
+    """The widest row of each forward tile, and one odd one: where registers are scarcest."""
+    tiles = {}
+    for cols in (1, 256, 512, *(1 << p for p in range(10, 18)), 1001):
+        chosen = plan(table, cols, dtype.itemsize)
+        tiles[chosen.path, tuple(chosen.config.items()), cols % 16 == 0] = cols
+    return sorted(set(tiles.values()))
+
+
+#: Widths on both sides of those at which elementwise tiles change.
+ELEMENTWISE_WIDTHS = (1, 2, 3, 4, 5, 17, 127, 512, 513, 1000, TILE - 1, TILE, TILE + 1, 2 * TILE + 17)
+ELEMENTWISE_SHAPES = ((5, 1, BF16), (41, 100, BF16), (17, 256, FP32), (3, 1000, FP16), (4, 4096, BF16), (3, 2049, FP32))
+
+
+def other(x: torch.Tensor) -> torch.Tensor:
+    """Other numbers of the shape and dtype of x."""
+    return randn(*x.shape, dtype=x.dtype, seed=2)
+
+
+def bias_of(x: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A bias for the rows of x."""
+    return randn(x.shape[-1], dtype=dtype or x.dtype, seed=1)
+
+
+def close(result: torch.Tensor, reference: torch.Tensor):
+    """As one row: an element of an elementwise kernel may on its own be near a zero of the function."""
+    assert_close(result.flatten(), reference.flatten(), floor=torch.full((max(1, min(16, reference.numel())),), 0.1))
+
+
+def gradients(function, tensors: tuple, upstream: torch.Tensor) -> tuple:
+    """The gradients of function(*tensors) by each of them."""
+    tensors = [t.detach().requires_grad_() for t in tensors]
+    return torch.autograd.grad(function(*tensors), tensors, upstream)
