@@ -38,7 +38,9 @@ lab: work  ## open JupyterLab on lesson 00 in work/ (make lab ARGS="--port 9000"
 work: .venv/setup  ## copy the notebooks into work/, renew those you have not changed (RESTORE=1: and those you deleted)
 	@$(BIN)/python -m instruments.work $(if $(RESTORE),--restore)
 
-test: .venv/test  ## run every test, and every notebook, on this machine
+test: .venv/test  ## lint, then run every test and every notebook, on this machine
+	@$(BIN)/ruff check -q .
+	@$(BIN)/ruff format -q --check . || { echo "Run: $(BIN)/ruff format ." >&2; exit 1; }
 	@$(PYTEST) $(PARALLEL) -m "not browser" $(NBVAL) tests lessons solutions exercises
 	@$(PYTEST) -m browser tests
 

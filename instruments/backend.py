@@ -219,7 +219,8 @@ def interpret():
 
 @contextmanager
 def launching(launcher: Callable):
-    """This thread's launches inside this block call `launcher(kernel, grid, args, kwargs)` instead of running as they would."""
+    """This thread's launches inside this block call `launcher(kernel, grid, args, kwargs)` instead of running as they
+    would."""
     if mode() == "unavailable":
         raise RuntimeError(NO_TRITON)
     entry = (threading.current_thread(), launcher, object())  # equal to no other, however blocks nest
@@ -272,7 +273,8 @@ def captured():
 
 
 def _self_test():
-    """Interpret, compile, interpret: on a Triton that the course was not tried with, say in one sentence what breaks."""
+    """Interpret, compile, interpret: on a Triton that the course was not tried with, say in one sentence what
+    breaks."""
     from instruments.compiled import compile_launch
 
     def step(name, ok):

@@ -665,7 +665,8 @@ def _kinds(kernel: JITFunction, args, kwargs) -> list:
 
 
 def _scalar(value, kind: str):
-    """A number as the scalar that a compiled kernel gets: a float is fp32, an int i32 or, where it is too large, i64."""
+    """A number as the scalar that a compiled kernel gets: a float is fp32, an int i32 or, where it is too large,
+    i64."""
     dtype = tl.str_to_ty(kind, None)
     data = np.array([value]).astype(np.float32 if dtype == tl.bfloat16 else stock._get_np_dtype(dtype))
     return tl.core.tensor(TensorHandle(_narrow(data) if dtype == tl.bfloat16 else data, dtype), dtype)

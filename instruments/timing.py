@@ -3,7 +3,8 @@
 Two numbers, because they answer two questions. *As called* is wall time per call of many calls back to back: what a
 program that calls the function sees, host work included; below about 20 us it is mostly host work. *From a graph* is
 the GPU's time alone; each replay walks over copies of the arguments that together exceed four times the L2, so that
-every call reads DRAM. Implementations are timed in turns, one replay each, so that clocks and temperature hit all alike.
+every call reads DRAM. Implementations are timed in turns, one replay each, so that clocks and temperature hit all
+alike.
 """
 
 import time

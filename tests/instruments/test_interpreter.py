@@ -32,8 +32,8 @@ def from_bits(*patterns: int) -> torch.Tensor:
     return torch.tensor(np.array(patterns, dtype=np.uint32).view(np.float32).copy())
 
 
-#: fp32 values whose rounding to bf16 goes wrong easily: ties to even both ways, just past a tie, carry into the exponent,
-#: overflow to infinity, the smallest subnormals, NaNs whose payload lies in the bits that are cut off.
+#: fp32 values whose rounding to bf16 goes wrong easily: ties to even both ways, just past a tie, carry into the
+#: exponent, overflow to infinity, the smallest subnormals, NaNs whose payload lies in the bits that are cut off.
 HARD = from_bits(
     0x3F808000,
     0x3F818000,
@@ -453,7 +453,7 @@ def test_descriptors_made_on_the_device_and_on_the_host(dtype):
 @triton.jit
 def loops_kernel(out_ptr, n):
     count = 0
-    for i in tl.range(n, step=3):
+    for _ in tl.range(n, step=3):
         count += 1
     tl.store(out_ptr, count)
     total = 0
