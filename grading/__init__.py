@@ -1,4 +1,4 @@
-"""Automated grading: `check` inside a notebook, `grade` on the command line; see grading/README.md."""
+"""Automated grading: `check` and `progress` in a notebook, `grade` on the command line; see grading/README.md."""
 
 
 def __getattr__(name: str):
@@ -7,4 +7,8 @@ def __getattr__(name: str):
         from grading.notebook import check
 
         return check
+    if name == "progress":
+        from grading.progress import progress
+
+        return progress
     raise AttributeError(f"module 'grading' has no attribute {name!r}")

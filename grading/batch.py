@@ -50,6 +50,7 @@ NOT_JUDGING = (
     "grading/formats.py",
     "grading/notebook.py",
     "grading/pages.py",
+    "grading/progress.py",
     "grading/report.py",
     "instruments/notebooks.py",
 )

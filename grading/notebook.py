@@ -8,10 +8,12 @@ import tempfile
 from pathlib import Path
 
 from grading import cases, probe, replay
+from grading.card import Card
 from grading.judge import add_play, judge, launches, left_by
 from grading.record import PLAYED, RUN, Verdict
-from grading.tasks import PUBLIC_SEED, Given, Task
+from grading.tasks import PUBLIC_SEED, Given, Task, exercises
 from grading.tasks import task as find_task
+from instruments import diary
 
 
 def verdict(task: Task, functions: tuple, module: str, seed: int = PUBLIC_SEED) -> Verdict:
@@ -31,7 +33,7 @@ def verdict(task: Task, functions: tuple, module: str, seed: int = PUBLIC_SEED) 
 
 
 def check(task_id: str, *functions) -> None:
-    """Check a task's functions here and now, and print what was proved, what was not, and a hint where one is due."""
+    """Check a task's functions here and now, and show what was proved, what was not, and a hint where one is due."""
     task = find_task(task_id)
     if len(functions) != len(task.functions):
         raise ValueError(
@@ -39,8 +41,20 @@ def check(task_id: str, *functions) -> None:
             f"got {len(functions)}"
         )
     found = verdict(task, functions, sys._getframe(1).f_globals.get("__name__", "__main__"))
-    print(found)
-    if found.status in ("passed", "pending"):
-        print("  checked with the public seed; `grade` runs the same checks with another.")
+    points = diary.Points(found.status, found.points, found.pending_points, found.max_points)
+    if found.status not in ("not_attempted", "ungraded"):
+        diary.keep_task(task.id, points)
+    show(Card(found, next(name for name in exercises() if name[:2] == task_id[:2])))
     if os.environ.get("NBGRADER_EXECUTION") and found.status not in ("passed", "pending"):
         raise AssertionError(found.hint or found.status)  # how nbgrader's validate and autograde learn of a failure
+
+
+def show(card: Card) -> None:
+    """The card in a notebook, its plain text elsewhere."""
+    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
+    if shell is not None and hasattr(shell, "kernel"):
+        from IPython.display import display
+
+        display(card)
+    else:
+        print(card)

@@ -183,6 +183,7 @@ def execute(nb: NotebookNode, path: Path) -> None:
     from nbclient import NotebookClient
     from traitlets.config import Config
 
+    os.environ["BYTES_FIRST_PROGRESS"] = os.devnull + "/none"  # what is stored is nobody's progress
     # Sockets in a folder rather than TCP ports, of which ipykernel warns in every run.
     with tempfile.TemporaryDirectory() as folder:
         ipc = Config({"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}})

@@ -10,9 +10,11 @@ A stored notebook shows the question with the answer folded under it.
 import html
 import math
 import threading
+import warnings
 
 import ipywidgets
 
+from instruments import diary
 from widgets.panel import show
 from widgets.words import number
 
@@ -31,8 +33,6 @@ def closeness(guess: float, answer: float, within: float = 0.05) -> str:
     if factor <= 1.25:
         return f"close, {abs(ratio - 1):.0%} too {side}"
     times = f"{number(factor, digits=2)} times too {side}"
-    if factor <= 2:
-        return f"in the right range, {times}"
     if factor < 10:
         return f"off, {times}"
     return f"far off, {times}: {number(math.log10(factor), digits=2)} powers of ten"
@@ -60,9 +60,13 @@ class Prediction:
         self._button = ipywidgets.Button(description="Lock my guess", tooltip="Then the answer is shown")
         self._reply = ipywidgets.HTML()
         self._button.on_click(self._clicked)
+        self._entry.observe(self._typing, "value")
+        with warnings.catch_warnings():  # ipywidgets 8 would rather have a lock on leaving the field
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self._entry.on_submit(self._clicked)
         self.box = ipywidgets.VBox(
             [
-                ipywidgets.HTML(f"<b>Predict.</b> {html.escape(question)}"),
+                ipywidgets.HTML(f"<b>Predict.</b> {html.escape(question)} Right is {within:.0%} up or down."),
                 ipywidgets.HBox([self._entry, ipywidgets.HTML(html.escape(unit)), self._button]),
                 self._reply,
             ]
@@ -97,6 +101,8 @@ class Prediction:
                 self._entry.value = number(self.guess)
                 self._entry.disabled = self._button.disabled = True
                 self._say(self.verdict)
+                near = closeness(self.guess, self.answer, self.within)
+                diary.keep_guess(self.key, diary.Guess(self.question, self.guess, self.answer, self.unit, near))
         return self.verdict
 
     def _clicked(self, _button):
@@ -104,6 +110,10 @@ class Prediction:
             self.lock(parse(self._entry.value))
         except Exception as error:  # a callback's traceback reaches no one: say it here
             self._say(f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}", "#b00020")
+
+    def _typing(self, _change):
+        if self.guess is None:
+            self._reply.value = ""
 
     def _say(self, text: str, colour: str = "inherit"):
         self._reply.value = (
@@ -172,8 +182,11 @@ def predict(key: str, question: str, answer, unit: str = "", within: float = 0.0
             raise ValueError(f"answer: got {answer!r}, expected a number or a callable that gives one") from None
     before = RECORD.get(key)
     RECORD[key] = now = Prediction(key, question, answer, unit, within)
+    kept = diary.read().guesses.get(key)
     if before is not None and before.guess is not None and before.question == question:
         now.lock(before.guess)
+    elif before is None and kept and kept.question == question and diary.FILE.is_file():  # locked in an earlier session
+        now.lock(kept.guess)
     return now
 
 

@@ -43,12 +43,20 @@ LITERALS = {"3": 3, "0.1": 0.1, "True": True, "INT": 3, "FLOAT": 0.1, "GLOBAL": 
 #: What stands beside tensors: {expression: its dtype, or None for a Python number, which takes the tensor's}
 SCALARS = {
     **{f"s_{name}": name for name in ("bf16", "fp16", "fp32", "int1", "int32", "uint32")},
-    **{"small": "int32", "large": "int64", "real": "fp32", "flag": "int1"},
-    **{"pid": "int32", "programs": "int32", "local": "int32", "folded": "int32", "step": "int32"},
+    "small": "int32",
+    "large": "int64",
+    "real": "fp32",
+    "flag": "int1",
+    "pid": "int32",
+    "programs": "int32",
+    "local": "int32",
+    "folded": "int32",
+    "step": "int32",
     **dict.fromkeys(LITERALS),
 }
 
-HEADER = """
+HEADER = (
+    """
 from instruments.backend import tl, triton
 
 GLOBAL = tl.constexpr(1.5)
@@ -62,11 +70,13 @@ def kernel({pointers}, out_ptr, whole_ptr, small, one, large, real, flag, INT: t
     folded = INT
     m = tl.arange(0, 16)[:, None]
     n = tl.arange(0, 16)[None, :]
-""".format(pointers=", ".join(f"{name}_ptr" for name in DTYPES)) + "".join(
-    f"    x_{name} = tl.load({name}_ptr + i)\n"
-    f"    y_{name} = tl.load({name}_ptr + 8 + i)\n"
-    f"    s_{name} = tl.load({name}_ptr + 9)\n"
-    for name in DTYPES
+""".format(pointers=", ".join(f"{name}_ptr" for name in DTYPES))
+    + "".join(
+        f"    x_{name} = tl.load({name}_ptr + i)\n"
+        f"    y_{name} = tl.load({name}_ptr + 8 + i)\n"
+        f"    s_{name} = tl.load({name}_ptr + 9)\n"
+        for name in DTYPES
+    )
 )
 PRINT = 'tl.device_print("{number}", {line})'
 STORE = "tl.store({kind}_ptr + {number} * 8 + i, ({line}).to(tl.{wide}))"
@@ -246,7 +256,9 @@ def refused(operation: str, left: str, right: str) -> bool:
     for i, operand in enumerate((left, right)):
         if types[i] is None:  # a Python number takes the other's type, unless that is of a lesser kind
             number, other = LITERALS[operand], types[1 - i]
-            types[i] = "fp32" if isinstance(number, float) else "int32" if other == "int1" and number is not True else other
+            types[i] = (
+                "fp32" if isinstance(number, float) else "int32" if other == "int1" and number is not True else other
+            )
     if any(t in FLOATS for t in types):
         return operation in ON_INTEGERS
     signs = {t in SIGNED for t in types}
@@ -305,7 +317,12 @@ def test_every_operator_between_every_two_operands(both, left):
     wrong = []
     for line, (operation, right) in cases.items():
         found, sides = results[line], [values_of(results[side]) for side in (left, right)]
-        if operation in SHIFTS and not set(sides[1].tolist()) <= set(range(8)) or operation in DIVISIONS and 0 in sides[1]:
+        if (
+            operation in SHIFTS
+            and not set(sides[1].tolist()) <= set(range(8))
+            or operation in DIVISIONS
+            and 0 in sides[1]
+        ):
             continue  # not defined
         common = found.type
         if operation in COMPARISONS:

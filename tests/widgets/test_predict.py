@@ -1,5 +1,6 @@
 import pytest
 
+from instruments import diary
 from widgets import panel, predict, predictions
 from widgets.predict import RECORD, closeness, parse
 
@@ -17,7 +18,8 @@ def fresh():
         (33.6, 33.6, "right"),
         (32, 33.6, "right"),
         (30, 33.6, "close, 11% too low"),
-        (60, 33.6, "in the right range, 1.8 times too high"),
+        (60, 33.6, "off, 1.8 times too high"),
+        (40_022, 80_044, "off, 2 times too low"),
         (10, 33.6, "off, 3.4 times too low"),
         (33600, 33.6, "far off, 1,000 times too high: 3 powers of ten"),
         (0, 5, "off by 5"),
@@ -53,6 +55,31 @@ def test_a_guess_locks_and_shows_the_answer():
     assert entry.disabled and button.disabled
     asked.lock(33.6)
     assert asked.guess == 30, "a second guess changes nothing"
+
+
+def test_enter_locks_and_typing_takes_an_error_away():
+    asked = predict("bytes", "How many MB?", 33.6)
+    entry, reply = asked.box.children[1].children[0], asked.box.children[2]
+    entry.value = "many"
+    entry._handle_string_msg(None, {"event": "submit"}, [])  # what the page sends on Enter
+    assert "expected a number" in reply.value and asked.guess is None
+    entry.value = "3"
+    assert reply.value == ""
+    entry._handle_string_msg(None, {"event": "submit"}, [])
+    assert asked.guess == 3 and "Answer: 33.6" in reply.value
+
+
+def test_a_guess_outlives_the_session(tmp_path, monkeypatch):
+    monkeypatch.setattr(diary, "FILE", tmp_path / "progress.json")
+    predict("bytes", "How many MB?", 33.6).lock(30)
+    RECORD.clear()
+    assert predict("bytes", "How many MB?", 33.6).guess == 30
+    RECORD.clear()
+    assert predict("bytes", "How many GB?", 0.0336).guess is None, "another question is asked anew"
+
+
+def test_the_question_says_what_counts_as_right():
+    assert "10%" in predict("bytes", "How many MB?", 33.6, within=0.1).box.children[0].value
 
 
 def test_what_is_no_number_locks_nothing():
