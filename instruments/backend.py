@@ -60,9 +60,8 @@ class LaunchRecord:
         return self.kernel.fn.__name__
 
 
-_launchers: list[
-    tuple
-] = []  # (thread, launcher, identity), innermost last: called instead of Triton's own way to launch
+#: (thread, launcher, identity), innermost last: called instead of Triton's own way to launch
+_launchers: list[tuple] = []
 _observers: list[Callable] = []
 _alternatives: list | None = None  # inside `recording`: the launches of an autotuner's configs after the first
 
@@ -215,7 +214,7 @@ def interpret():
 
 @contextmanager
 def launching(launcher: Callable):
-    """This thread's launches inside this block call `launcher(kernel, grid, args, kwargs)` instead of running as they would."""
+    """This thread's launches inside this block call `launcher(kernel, grid, args, kwargs)` instead of running."""
     if mode() == "unavailable":
         raise RuntimeError(NO_TRITON)
     entry = (threading.current_thread(), launcher, object())  # equal to no other, however blocks nest
@@ -268,7 +267,7 @@ def captured():
 
 
 def _self_test():
-    """Interpret, compile, interpret: on a Triton that the course was not tried with, say in one sentence what breaks."""
+    """Interpret, compile, interpret: on a Triton that the course was not tried with, one sentence says what breaks."""
     from instruments.compiled import compile_launch
 
     def step(name, ok):

@@ -93,8 +93,8 @@ def matmul_dram(
 
     order: [(tile_m, tile_n)] in launch order. shape: (M, N, K). tile: (BLOCK_M, BLOCK_N, BLOCK_K). capacity: bytes of
     L2. in_flight: programs that the GPU holds at once. drift: programs' speeds differ by up to this share, each one's
-    own throughout (always the same random numbers). Ragged edges count what is inside. Raises ValueError where the order
-    is not each tile once.
+    own throughout (always the same random numbers). Ragged edges count what is inside. Raises ValueError where the
+    order is not each tile once.
     """
     if in_flight < 1:
         raise ValueError(f"in_flight: got {in_flight}, expected at least 1 program")

@@ -1,4 +1,4 @@
-"""What PyTorch's compiler makes of a function, asked without compiling it: which ops share a kernel, what a forward keeps.
+"""What PyTorch's compiler makes of a function, without compiling it: which ops share a kernel, what a forward keeps.
 
 It goes by way of private names of PyTorch, tried on 2.11 and 2.13, which may move: what cannot be asked is said in
 one sentence, and no exception reaches a lesson.
@@ -57,7 +57,8 @@ def _asked(function, *args) -> Answer:
 def groups(function, *args) -> Answer:
     """The groups into which Inductor's scheduler puts the ops of function(*args): one kernel or library call each.
 
-    The names in a group are the graph's ops in order, each once, those of an earlier group that it computes again included.
+    The names in a group are the graph's ops in order, each once, those of an earlier group that it computes again
+    included.
     """
     try:
         return _asked(function, *args)

@@ -1,8 +1,8 @@
 """The meter: what a kernel really asks memory for, per tensor, counted while it runs in the interpreter.
 
 `meter(function, ...)` calls a public function, unchanged, and counts every load, store and atomic of every kernel it
-launches: bytes requested and unique bytes per tensor, accesses outside a tensor (named by tensor, program and index, and
-not performed), and elements of an output that no program ever wrote. It works on any kernel, in any notebook, also
+launches: bytes requested and unique bytes per tensor, accesses outside a tensor (named by tensor, program and index,
+and not performed), and elements of an output that no program ever wrote. It works on any kernel, in any notebook, also
 where kernels are otherwise compiled.
 
 Requested bytes are what the programs ask for. What DRAM moves lies between the unique bytes (a perfect cache) and the
@@ -53,10 +53,10 @@ class TensorReport:
 
     read, written: requested by all programs, atomics counted as both. unique_read, unique_written: each byte once.
     atomics: bytes updated atomically. unwritten: elements never written, of a tensor that kernels write, or that the
-    metered function returns and no kernel reads; first_unwritten: the index of the first one. out_of_bounds: list of Access.
-    stored_by: {program: (first, last)}, of the elements that a program writes, counted from the tensor's first.
-    sectors_read, sectors_written: 32-byte sectors that the accesses touch, each access's whole tile taken as one, which is
-    the least that any spreading of the tile over threads can do.
+    metered function returns and no kernel reads; first_unwritten: the index of the first one. out_of_bounds: list of
+    Access. stored_by: {program: (first, last)}, of the elements that a program writes, counted from the tensor's first.
+    sectors_read, sectors_written: 32-byte sectors that the accesses touch, each access's whole tile taken as one, which
+    is the least that any spreading of the tile over threads can do.
     """
 
     name: str
@@ -77,11 +77,12 @@ class TensorReport:
 
 @dataclass
 class Report:
-    """What a metered call asked for. result: what the function returned. tensors: name -> TensorReport, in order of use.
+    """What a metered call asked for.
 
-    launches, programs: how many kernels and program instances ran. kernels: their names, in order. widths: {shape of the
-    tile of an access: how many accesses}. races: sentences about elements that one program reads and another one of the
-    same launch writes, other than atomically or behind an atomic of its own. promises: sentences about hints to the
+    result: what the function returned. tensors: {name: TensorReport}, in order of use.
+    launches, programs: how many kernels and program instances ran. kernels: their names, in order. widths: {shape of
+    the tile of an access: how many accesses}. races: sentences about elements that one program reads and another one of
+    the same launch writes, other than atomically or behind an atomic of its own. promises: sentences about hints to the
     compiler (tl.multiple_of, tl.max_contiguous, tl.max_constancy) that the numbers do not keep.
     """
 
@@ -245,8 +246,8 @@ SEVERAL = (1 << 31) - 1  # in the place of a program's number: more than one
 
 
 class _Shared:
-    """Which program of the running launch last wrote, read, and updated atomically each byte of one storage (launch << 32 |
-    program), and how many atomic operations it had done by then."""
+    """Which program of the running launch last wrote, read, and updated atomically each byte of one storage
+    (launch << 32 | program), and how many atomic operations it had done by then."""
 
     def __init__(self, nbytes: int):
         self.last = {kind: np.full(nbytes, -1, np.int64) for kind in ("read", "write", "atomic")}

@@ -199,7 +199,8 @@ from kernels.rmsnorm import rmsnorm_backward_traffic, rmsnorm_traffic
 from kernels.layernorm import layernorm_traffic
 from kernels.copy import copy_traffic
 print(rmsnorm_traffic(64, 1000, torch.bfloat16).bytes, copy_traffic(8, torch.float32).bytes,
-      rmsnorm_traffic(64, 100, torch.bfloat16, cached=False).launches, rmsnorm_backward_traffic(4, 9000, torch.float32).launches,
+      rmsnorm_traffic(64, 100, torch.bfloat16, cached=False).launches,
+      rmsnorm_backward_traffic(4, 9000, torch.float32).launches,
       layernorm_traffic(2, 2, torch.float16).launches, backend.mode(), backend.device())
 """
     )

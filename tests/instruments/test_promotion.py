@@ -472,7 +472,7 @@ def test_tiles(both):
         "tl.program_id(0).to(tl.int64) * 8 + i",
         "tl.cdiv(small, 2)",
     ]
-    lines += ["tl.rand(small, i)", "tl.randint(small, i)", "tl.cast(small, tl.float32)"]
+    lines += ["tl.rand(small, i)", "tl.randint(small, i)", "tl.cast(small, tl.float32)", "INT % GLOBAL"]
     both(lines, before)
 
 
