@@ -62,9 +62,8 @@ class LaunchRecord:
         return self.kernel.fn.__name__
 
 
-_launchers: list[
-    tuple
-] = []  # (thread, launcher, identity), innermost last: called instead of Triton's own way to launch
+#: (thread, launcher, identity), innermost last: called instead of Triton's own way to launch
+_launchers: list[tuple] = []
 _observers: list[Callable] = []
 _alternatives: dict | None = None  # inside `recording`: what an autotuner's next launch is told of the other configs
 
@@ -219,8 +218,7 @@ def interpret():
 
 @contextmanager
 def launching(launcher: Callable):
-    """This thread's launches inside this block call `launcher(kernel, grid, args, kwargs)` instead of running as they
-    would."""
+    """This thread's launches inside this block call `launcher(kernel, grid, args, kwargs)` instead of running."""
     if mode() == "unavailable":
         raise RuntimeError(NO_TRITON)
     entry = (threading.current_thread(), launcher, object())  # equal to no other, however blocks nest
@@ -273,8 +271,7 @@ def captured():
 
 
 def _self_test():
-    """Interpret, compile, interpret: on a Triton that the course was not tried with, say in one sentence what
-    breaks."""
+    """Interpret, compile, interpret: on a Triton that the course was not tried with, one sentence says what breaks."""
     from instruments.compiled import compile_launch
 
     def step(name, ok):

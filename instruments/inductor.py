@@ -1,5 +1,4 @@
-"""What PyTorch's compiler makes of a function, asked without compiling it: which ops share a kernel, what a forward
-keeps.
+"""What PyTorch's compiler makes of a function, without compiling it: which ops share a kernel, what a forward keeps.
 
 It goes by way of private names of PyTorch, tried on 2.11 and 2.13, which may move: what cannot be asked is said in
 one sentence, and no exception reaches a lesson.

@@ -1,18 +1,33 @@
-"""Triton's interpreter, made fit for a course: beside the compiler in one process, right about bf16, guarding memory.
+"""Triton's interpreter, made fit for a course: it shares a process with the compiler, has its types and guards memory.
 
 Triton decides once per process, by an environment variable, whether kernels are compiled or interpreted, and the two
 spoil each other. Here a launch is interpreted where it is asked for: `launch()` rewrites the kernel with Triton's own
 interpreter, opens the interpreter's patch of triton.language around the launch, and closes it again, so that the same
 kernel can be compiled before, between and after.
 
-Four things differ from the stock interpreter:
+What differs from the stock interpreter:
 
 * bf16, which NumPy lacks, is widened to fp32 for every operation and rounded to nearest even afterwards (the stock one
   computes on the raw 16-bit integers and truncates). 16-bit sums round after every addition of a tree, as on a GPU.
+* A kernel's arguments have the types that the compiler gives them: int1 for True, int64 for a large int, fp32 for a
+  float. The integer 1 is folded in as a Python number, so that `size.to(...)` fails for a size of 1, as on a GPU.
+* Booleans wrap as integers of one bit, a NaN gives way to a number in tl.maximum, tl.minimum and tl.clamp, tl.fma
+  rounds once, and a shift leaves its operands as they are.
 * What a masked lane holds after a load without `other` is NaN, not zero: a GPU leaves it undefined.
 * Every pointer argument carries a tag in its upper bits. A load or store finds the argument it belongs to, however far
   the address has strayed; lanes outside are masked before they touch memory, and told to the launch's `guard`.
 * A kernel's globals stay clean: the stock rewriter pours its own module into them.
+
+With these, every operation's type is that of compiled code, and so is every value whose rounding is defined
+(tests/instruments/test_promotion.py). What remains:
+
+* Compiled code fuses x * y + z into one rounding where it can; here it is two.
+* Division, exp2, rsqrt and the like round correctly or nearly so here; compiled, fp32 `/` is off by up to two units in
+  the last place, and transcendental functions by a few.
+* Dots and sums add up in an order of their own, and fp32 dots are not rounded to TF32.
+* A variable may change its type inside a loop or on one side of an `if`, and a branch that no program takes may hold
+  anything; the compiler refuses both, and `compiled.front_end` says so without a GPU.
+* A float beyond an integer type, and a shift by more than a type's bits, give anything on either side.
 
 Everything here uses Triton's private names and is tested on 3.6, 3.7 and 3.9; backend.py tests itself on others.
 """
@@ -665,8 +680,7 @@ def _kinds(kernel: JITFunction, args, kwargs) -> list:
 
 
 def _scalar(value, kind: str):
-    """A number as the scalar that a compiled kernel gets: a float is fp32, an int i32 or, where it is too large,
-    i64."""
+    """A number as the scalar of that type which a compiled kernel gets."""
     dtype = tl.str_to_ty(kind, None)
     data = np.array([value]).astype(np.float32 if dtype == tl.bfloat16 else stock._get_np_dtype(dtype))
     return tl.core.tensor(TensorHandle(_narrow(data) if dtype == tl.bfloat16 else data, dtype), dtype)
@@ -724,6 +738,7 @@ class _Grid(stock.GridExecutor):
         for name in _OPERATORS:
             if hasattr(tl.constexpr, name):
                 scope.set_attr(tl.constexpr, name, _beside_tensors(getattr(tl.constexpr, name)))
+        scope.set_attr(tl.constexpr, "__rmod__", lambda self, other: tl.constexpr(other % self.value))  # has none
         for name, check in _PROMISES.items():
             scope.set_attr(tl, name, _promised(getattr(tl, name), check))
         scope.set_attr(tl.tensor, "__index__", lambda self: self.handle.data.item())  # 3.6 with numpy 2.4 needs it

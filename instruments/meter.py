@@ -79,11 +79,11 @@ class TensorReport:
 class Report:
     """What a metered call asked for.
 
-    result: what the function returned. tensors: name -> TensorReport, in order of use. launches, programs: how many
-    kernels and program instances ran. kernels: their names, in order. widths: {shape of the tile of an access: how many
-    accesses}. races: sentences about elements that one program reads and another one of the same launch writes, other
-    than atomically or behind an atomic of its own. promises: sentences about hints to the compiler (tl.multiple_of,
-    tl.max_contiguous, tl.max_constancy) that the numbers do not keep.
+    result: what the function returned. tensors: {name: TensorReport}, in order of use.
+    launches, programs: how many kernels and program instances ran. kernels: their names, in order. widths: {shape of
+    the tile of an access: how many accesses}. races: sentences about elements that one program reads and another one of
+    the same launch writes, other than atomically or behind an atomic of its own. promises: sentences about hints to the
+    compiler (tl.multiple_of, tl.max_contiguous, tl.max_constancy) that the numbers do not keep.
     """
 
     result: Any
@@ -246,8 +246,8 @@ SEVERAL = (1 << 31) - 1  # in the place of a program's number: more than one
 
 
 class _Shared:
-    """Which program of the running launch last wrote, read, and updated atomically each byte of one storage (launch <<
-    32 | program), and how many atomic operations it had done by then."""
+    """Which program of the running launch last wrote, read, and updated atomically each byte of one storage
+    (launch << 32 | program), and how many atomic operations it had done by then."""
 
     def __init__(self, nbytes: int):
         self.last = {kind: np.full(nbytes, -1, np.int64) for kind in ("read", "write", "atomic")}

@@ -99,7 +99,6 @@ def sectors(function: Callable, *args, **kwargs) -> dict:
 
 
 def bank_passes(byte_offsets) -> int:
-    """Passes that shared memory needs for one word of 4 bytes per lane: the most different words that one bank
-    holds."""
+    """Passes that shared memory needs for one word of 4 bytes per lane: the most different words of any one bank."""
     words = np.unique(np.asarray(byte_offsets, dtype=np.int64).reshape(-1) // WORD)
     return int(np.bincount(words % BANKS).max()) if words.size else 0

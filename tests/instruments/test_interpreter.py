@@ -490,6 +490,39 @@ def tuple_kernel(pair, out_ptr, BLOCK: tl.constexpr):
     tl.store(out_ptr + i, tl.load(pair[0] + i) - tl.load(pair[1] + i))
 
 
+@triton.jit(do_not_specialize=["kept"])
+def types_kernel(out_ptr, size, kept, wide: tl.int64, half: tl.bfloat16, yes, big):
+    i = tl.arange(0, 4)
+    x = tl.full([4], 1, tl.bfloat16)
+    tl.store(out_ptr + i, (x * size * 1.00390625).to(tl.float32))  # a size of 1 is a Python number: bf16 stays bf16
+    tl.store(out_ptr + 4 + i, (x * kept * 1.00390625).to(tl.float32))  # an int32 makes it fp32
+    tl.store(out_ptr + 8, (wide * 2147483647 > 0).to(tl.float32))
+    tl.store(out_ptr + 9, half.to(tl.float32))
+    tl.store(out_ptr + 10, tl.where(yes, 5.0, 6.0))
+    tl.store(out_ptr + 11, (big + big > big).to(tl.float32))
+
+
+def test_arguments_have_the_types_that_the_compiler_gives_them():
+    out = torch.zeros(12)
+    types_kernel[(1,)](out, 1, 1, 2, 1.00390625, True, 2**31)
+    assert out.tolist() == [1.0] * 4 + [1.00390625] * 4 + [1.0, 1.0, 5.0, 1.0]
+    types_kernel[(1,)](out, 2, 2, 2, 1.01171875, False, 2**32 - 1)
+    assert out.tolist() == [2.0078125] * 8 + [1.0, 1.015625, 6.0, 1.0]
+
+
+@triton.jit
+def size_kernel(out_ptr, size):
+    tl.store(out_ptr, size.to(tl.int64))
+
+
+def test_a_size_of_1_is_no_tensor_here_either():
+    out = torch.zeros(1, dtype=torch.int64)
+    size_kernel[(1,)](out, 2)
+    assert out.item() == 2
+    with pytest.raises(AttributeError, match="'int' object has no attribute 'to'"):
+        size_kernel[(1,)](out, 1)
+
+
 def test_tuples_of_tensors():
     x, y, out = torch.arange(4.0), torch.ones(4), torch.empty(4)
     tuple_kernel[(1,)]((x, y), out, 4)
