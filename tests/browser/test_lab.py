@@ -18,9 +18,12 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import torch
 
 import widgets
+from kernels.copy import copy
 from widgets import PANELS
+from widgets.panel import Example
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = "lessons/05_rmsnorm.ipynb"
@@ -244,11 +247,19 @@ def _report(capsys, name: str, what: str, latencies: list):
         print(f"\n{name}: {what} p50 {p50:.0f} ms, p95 {p95:.0f} ms ({len(latencies)} times)")
 
 
-@pytest.mark.parametrize("name", PANELS)
-def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
+def _tried(name: str) -> tuple:
+    """(its Example, its title, the cell that shows it) of a panel; `watch` is handed a kernel."""
+    if name == "watch":
+        call = "watch(copy, torch.rand(20_000))"
+        source = f"import torch\nfrom kernels.copy import copy\nfrom widgets import watch\n{call}"
+        return Example(typed="3", told="Program 3"), widgets.watch(copy, torch.rand(20_000)).title, source
     example = PANELS[name]
-    title = getattr(widgets, name)().title
-    source = f"from widgets import {name}\n{name}(**{example.shown!r})"
+    return example, getattr(widgets, name)().title, f"from widgets import {name}\n{name}(**{example.shown!r})"
+
+
+@pytest.mark.parametrize("name", [*PANELS, "watch"])
+def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
+    example, title, source = _tried(name)
     _open_and_run(page, lab, _notebook(lab[1], f"{name}.ipynb", source))
     assert _errors(page) == []
     panel = _panel(page, title)
