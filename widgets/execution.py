@@ -44,7 +44,7 @@ def execution_model(programs: int, sms: int, rows: int, cols: int, warps: int, a
         box(88, 6 + row * 31 / rows, 62, 31 / rows, colours[row // 2 % warps], "white", 0.7)
     for top, text, count in (
         (47, f"32 lanes along a row, one bf16 each: {along} sectors of 32 bytes", along),
-        (58, f"32 lanes down a column, one each: {down} sectors, of each 2 bytes wanted", down),
+        (58, f"32 lanes down a column, one bf16 each: {down} sectors, of each 2 bytes wanted", down),
     ):
         axes.text(1, top - 1, text, fontsize=9)
         for sector in range(32):
