@@ -2,6 +2,7 @@
 
 Rates are dense (no structured sparsity) peaks at boost clock, of the SXM or server part. They are ceilings that no
 program reaches; what one real H200 reached is recorded under bench/results/ and read through instruments/results.py.
+One figure is no datasheet's: an H200 was asked for its L2 (torch.cuda.get_device_properties) and says 62,914,560 bytes.
 """
 
 import re
@@ -31,8 +32,9 @@ class GPU:
 
     bandwidth: DRAM bytes/s, read plus written. matrix: FLOP/s of the matrix units by operand type; a type that is
     absent has no matrix instruction there. vector: fp32 FLOP/s outside the matrix units, the compute ceiling of
-    elementwise code and reductions. l2, memory, shared_per_sm in bytes. device: what the driver calls this card;
-    another form of it (PCIe, NVL, less memory) has another name and other rates.
+    elementwise code and reductions in fp32; in other types these units have other rates. l2, memory, shared_per_sm in
+    bytes. device: what the driver calls this card; another form of it (PCIe, NVL, less memory) has another name and
+    other rates.
     """
 
     name: str
@@ -129,10 +131,10 @@ GPUS = {
             4800 * GB,
             66.9 * TFLOP,
             {"bf16": 989.4 * TFLOP, "fp16": 989.4 * TFLOP, "tf32": 494.7 * TFLOP, "fp8": 1978.9 * TFLOP},
-            50 * MIB,
+            60 * MIB,
             141 * GB,
             228 * 1024,
-            "NVIDIA H200 datasheet, 2023 (SXM)",
+            "NVIDIA H200 datasheet, 2023 (SXM); its L2 as the device reports it",
             "NVIDIA H200",
         ),
         GPU(

@@ -50,8 +50,8 @@ def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
         return (
             f"{dtype}, stride {stride}, offset {offset}: 32 lanes want {asked.useful} different bytes and touch "
             f"{asked.sectors} sector{'s' * (asked.sectors != 1)}, {asked.sectors * SECTOR:,} B, so {asked.share:.0%} "
-            f"of what moves is useful. Neighbours from a sector's start take {best.sectors}. If nothing else used the "
-            f"rest, the {gpu.name}'s {rate(gpu.bandwidth, 'B/s')} would deliver "
+            f"of the sectors' bytes are useful. Neighbours from a sector's start take {best.sectors}. If nothing else "
+            f"used the rest, the {gpu.name}'s {rate(gpu.bandwidth, 'B/s')} would deliver "
             f"{rate(gpu.bandwidth * asked.share, 'B/s')}."
         )
 

@@ -43,8 +43,8 @@ def execution_model(programs: int, sms: int, rows: int, cols: int, warps: int, a
     for row in range(rows):
         box(88, 6 + row * 31 / rows, 62, 31 / rows, colours[row // 2 % warps], "white", 0.7)
     for top, text, count in (
-        (47, f"32 lanes along a row of bf16: {along} sectors of 32 bytes", along),
-        (58, f"32 lanes down a column: {down} sectors, of each 2 bytes wanted", down),
+        (47, f"32 lanes along a row, one bf16 each: {along} sectors of 32 bytes", along),
+        (58, f"32 lanes down a column, one bf16 each: {down} sectors, of each 2 bytes wanted", down),
     ):
         axes.text(1, top - 1, text, fontsize=9)
         for sector in range(32):
@@ -58,8 +58,8 @@ def execution_model(programs: int, sms: int, rows: int, cols: int, warps: int, a
         (
             f"A grid of {programs:,} programs; one of them on one of {sms} SMs, its {warps} warps among those of "
             f"others, one in each quarter of the SM; its tile of {rows} rows of {cols}, two of which a warp loads at "
-            f"once. 32 lanes that read along a row of bf16 touch {along} sectors and use all of them; 32 that read "
-            f"down a column touch {down} and use 2 of 32 bytes of each."
+            f"once, {2 * cols * 2 // 32} bytes per lane. 32 lanes that read one bf16 each along a row touch {along} "
+            f"sectors and use all of them; 32 that read down a column touch {down} and use 2 of 32 bytes of each."
         ),
     )
 
@@ -86,7 +86,7 @@ def waits(records: list[Latency], levels: dict) -> Panel:
         figure,
         "Cycles per load of a chain on an H200: "
         + ", ".join(f"{r.cycles:.0f} where it runs over {size(r.bytes)}" for r in ends)
-        + "; it climbs behind "
+        + "; it climbs around "
         + " and ".join(f"{name} ({size(held)})" for name, held in levels.items())
         + ".",
     )

@@ -115,16 +115,19 @@ def bytes_and_launches(cases: list[Case], copy_rate: float, launch_seconds: floa
 
     smallest = min(cases, key=lambda case: case.bytes)
     called, alone = (figure_of(smallest, "bytes-first") * 1e-6 for figure_of in (Case.called_us, Case.us))
-    highest = max((case for case in cases if case.bytes > launch_seconds * copy_rate), key=above)
+    large = [case for case in cases if case.bytes > launch_seconds * copy_rate]
+    highest = max(large, key=above)
     shape = " x ".join(f"{length:,}" for length in highest.shape)
     return picture(
         "Two limits: bytes and launches",
         figure,
         (
-            f"Time against bytes on an H200, both scales logarithmic. From about {size(launch_seconds * copy_rate)} "
-            f"on, most kernels follow the line of bytes over copy roof; furthest above it, {above(highest):.1f} "
-            f"times, is {highest.kernel} of {shape}, whose rows are too wide to be read once. The smallest, "
-            f"{size(smallest.bytes)}, takes {time(called)} as called and {time(alone)} on the GPU."
+            "Time against bytes on an H200, both scales logarithmic. The line of bytes over copy roof meets an empty "
+            f"launch at {size(launch_seconds * copy_rate)}. Of the {len(large)} cases recorded beyond, from "
+            f"{size(min(case.bytes for case in large))} on, {sum(above(case) < 1.1 for case in large)} lie within a "
+            f"tenth of the line; furthest above it, {above(highest):.1f} times, is {highest.kernel} of {shape}, whose "
+            f"rows are too wide to be read once. The smallest, {size(smallest.bytes)}, takes {time(called)} as called "
+            f"and {time(alone)} on the GPU."
         ),
     )
 

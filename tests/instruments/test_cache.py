@@ -6,10 +6,12 @@ import torch
 
 from instruments import backend, results
 from instruments.backend import tl, triton
-from instruments.cache import DRIFT, L2, grouped, matmul_dram, row_major
+from instruments.cache import DRIFT, L2, L2_SHARE, grouped, matmul_dram, row_major
+from instruments.gpus import GPUS
 from kernels.matmul_order import grouped_tile
 
 MIB = 2**20
+CAPACITY = L2_SHARE * GPUS["H200"].l2
 
 
 @triton.jit
@@ -79,14 +81,14 @@ def test_only_ratios_matter():
 def test_grouping_saves_at_full_size():
     """8192^3 in bf16, tiles of 128, two programs on each of the H200's 132 multiprocessors."""
     reads = {
-        group: matmul_dram(grouped(64, 64, group), (8192,) * 3, (128, 128, 64), 2, 50 * MIB, 264).read
+        group: matmul_dram(grouped(64, 64, group), (8192,) * 3, (128, 128, 64), 2, CAPACITY, 264).read
         for group in (1, 8, 16)
     }
     assert reads[1] > 1.4 * reads[8] > 1.4 * reads[16] > 1.4 * 2 * 8192 * 8192 * 2
 
 
 def h200_reads(group):
-    return matmul_dram(grouped(64, 64, group), (8192,) * 3, (128, 128, 256), 2, 50 * MIB, 264, DRIFT).read
+    return matmul_dram(grouped(64, 64, group), (8192,) * 3, (128, 128, 256), 2, CAPACITY, 264, DRIFT).read
 
 
 def test_drifting_programs_share_less():
@@ -104,9 +106,17 @@ def test_held_to_the_counters():
     counted = {c.variant: c.dram_read for c in results.load("h200").counters if c.kernel == "matmul"}
     estimated = {group: h200_reads(group) for group in (1, 8, 16)}
     ratio = counted["groups of 1"] / counted["groups of 8"]
-    assert estimated[1] / estimated[8] == pytest.approx(ratio, rel=0.1)
-    for group, within in ((1, 0.1), (8, 0.1), (16, 0.25)):
+    assert estimated[1] / estimated[8] == pytest.approx(ratio, rel=0.05)
+    for group, within in ((1, 0.05), (8, 0.05), (16, 0.2)):
         assert estimated[group] == pytest.approx(counted[f"groups of {group}"], rel=within)
+
+
+def test_half_of_l2_is_where_loads_begin_to_wait():
+    """The chain of loads costs the same up to there, and over half more a little beyond."""
+    waits = [(r.bytes, r.cycles) for r in results.load("h200").machine.latency if r.bytes > MIB]
+    inside = [cycles for nbytes, cycles in waits if nbytes <= CAPACITY]
+    assert max(inside) < 1.01 * min(inside)
+    assert next(cycles for nbytes, cycles in waits if nbytes > CAPACITY) > 1.5 * max(inside)
 
 
 def test_bad_arguments_name_themselves():

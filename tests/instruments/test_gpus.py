@@ -34,6 +34,10 @@ def test_rates_are_consistent(gpu):
     assert 1e11 < gpu.bandwidth < 1e13 and gpu.l2 < gpu.memory and gpu.source
 
 
+def test_l2_as_an_h200_reports_it():
+    assert GPUS["H200"].l2 == 62_914_560
+
+
 def test_the_newer_the_faster():
     order = [GPUS[name] for name in ("T4", "A100", "H100", "H200", "B200")]
     assert all(

@@ -7,7 +7,8 @@ from widgets import coalescing
 def test_stride_and_offset_cost_sectors():
     panel = coalescing(stride=1)
     assert (
-        "32 lanes want 64 different bytes and touch 2 sectors, 64 B, so 100% of what moves is useful" in panel.sentence
+        "32 lanes want 64 different bytes and touch 2 sectors, 64 B, so 100% of the sectors' bytes are useful"
+        in panel.sentence
     )
     before = panel.png
     panel.set(offset=1)

@@ -10,6 +10,6 @@ def test_execution_model_says_what_it_draws():
 
 def test_waits_name_the_steps():
     records = [Latency(bytes=n, cycles=c, ns=c / 2) for n, c in ((1 << 14, 40.2), (1 << 22, 289.5), (1 << 30, 700.4))]
-    panel = waits(records, {"L1": 256 * 1024, "L2": 50 * 2**20})
+    panel = waits(records, {"L1": 256 * 1024, "L2": 60 * 2**20})
     assert panel.png and "40 where it runs over 16.4 KB, 290" in panel.sentence
-    assert panel.sentence.endswith("it climbs behind L1 (262 KB) and L2 (52.4 MB).")
+    assert panel.sentence.endswith("it climbs around L1 (262 KB) and L2 (62.9 MB).")

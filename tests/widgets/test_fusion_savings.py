@@ -17,13 +17,13 @@ def test_the_sentence_says_what_the_models_say():
     assert f"at 4.8 TB/s at least {time(fused.memory_seconds(GPUS['H200']))} instead of" in said
     assert "33.6 MB instead of 117 MB" in said and "6.99 µs" in said
     assert "The 5 launches saved are worth 25 µs" in said
-    assert "All 33.6 MB fit in the H200's 50 MiB L2" in said
+    assert "All 33.6 MB fit in the H200's 60 MiB L2" in said
 
 
 @pytest.mark.parametrize(
     "values, phrase",
     [
-        (dict(rows=65536), "do not fit in the H200's 50 MiB L2"),
+        (dict(rows=65536), "do not fit in the H200's 60 MiB L2"),
         (dict(gpu="T4"), "on a T4: "),
         (dict(dtype="fp32"), "8,192 fp32"),
         (dict(rows=1), "worth 25 µs, more than the bytes"),
