@@ -170,9 +170,7 @@ def both(table, monkeypatch):
         assert len(wanted) == len(found) == len(lines)
         wrong = [
             f"{line}: compiled {want.type}{list(want.shape)}, interpreted {got.type}{list(got.shape)}"
-            for line, want, got in zip(
-                lines, (wanted[n] for n in range(len(lines))), (found[n] for n in range(len(lines)))
-            )
+            for line, want, got in ((line, wanted[n], found[n]) for n, line in enumerate(lines))
             if (want.type, want.shape) != (got.type, got.shape)
         ]
         assert not wrong, "\n".join(wrong)
@@ -251,9 +249,8 @@ def refused(operation: str, left: str, right: str) -> bool:
     for i, operand in enumerate((left, right)):
         if types[i] is None:  # a Python number takes the other's type, unless that is of a lesser kind
             number, other = LITERALS[operand], types[1 - i]
-            types[i] = (
-                "fp32" if isinstance(number, float) else "int32" if other == "int1" and number is not True else other
-            )
+            types[i] = "int32" if other == "int1" and number is not True else other
+            types[i] = "fp32" if isinstance(number, float) else types[i]
     if any(t in FLOATS for t in types):
         return operation in ON_INTEGERS
     signs = {t in SIGNED for t in types}
@@ -315,13 +312,9 @@ def test_every_operator_between_every_two_operands(both, left):
     wrong = []
     for line, (operation, right) in cases.items():
         found, sides = results[line], [values_of(results[side]) for side in (left, right)]
-        if (
-            operation in SHIFTS
-            and not set(sides[1].tolist()) <= set(range(8))
-            or operation in DIVISIONS
-            and 0 in sides[1]
-        ):
-            continue  # not defined
+        undefined = operation in DIVISIONS and 0 in sides[1]
+        if undefined or operation in SHIFTS and not set(sides[1].tolist()) <= set(range(8)):
+            continue
         common = found.type
         if operation in COMPARISONS:
             common = results[expression("maximum", left, right)].type
@@ -441,39 +434,32 @@ def test_reductions_and_scans(both):
 
 
 def test_tiles(both):
-    tile = "tl.load({0}_ptr + m * 16 + n)"
-    before = [f"tile_{t} = {tile.format(t)}" for t in ("bf16", "fp16", "fp32", "int8")]
-    lines = [f"tl.dot(tile_{t}, tile_{t})" for t in ("bf16", "fp16", "fp32")]
-    lines += [f"tl.dot(tile_{t}, tile_{t}, tile_fp32)" for t in ("bf16", "fp16", "fp32")]
-    lines += [
-        "tl.dot(tile_fp16, tile_fp16, out_dtype=tl.float16)",
-        "tl.dot(tile_fp16, tile_fp16, tile_fp16, out_dtype=tl.float16)",
-    ]
-    lines += [
-        'tl.dot(tile_fp32, tile_fp32, input_precision="ieee")',
-        "tl.sum(tile_bf16, axis=1)",
-        "tl.max(tile_fp32, axis=0)",
-    ]
-    lines += [
-        "tile_bf16 * tile_bf16 + s_fp32",
-        "tl.trans(tile_bf16)",
-        "x_bf16[:, None] * y_fp32[None, :]",
-        "tl.ravel(tile_fp16)",
-    ]
-    lines += [
-        "tl.zeros([8], tl.bfloat16) + 0.1",
-        "tl.full([8], 0.1, tl.float16)",
-        "tl.zeros_like(x_int8)",
-        "tl.arange(0, 4)",
-    ]
-    lines += [
-        "tl.join(x_bf16, y_bf16)",
-        "tl.reshape(x_bf16, [2, 4])",
-        "tl.program_id(0).to(tl.int64) * 8 + i",
-        "tl.cdiv(small, 2)",
-    ]
-    lines += ["tl.rand(small, i)", "tl.randint(small, i)", "tl.cast(small, tl.float32)", "INT % GLOBAL"]
-    both(lines, before)
+    tiles = [f"tile_{t} = tl.load({t}_ptr + m * 16 + n)" for t in ("bf16", "fp16", "fp32")]
+    lines = [f"tl.dot(tile_{t}, tile_{t}{rest})" for t in ("bf16", "fp16", "fp32") for rest in ("", ", tile_fp32")]
+    lines += """
+        tl.dot(tile_fp16, tile_fp16, out_dtype=tl.float16)
+        tl.dot(tile_fp16, tile_fp16, tile_fp16, out_dtype=tl.float16)
+        tl.dot(tile_fp32, tile_fp32, input_precision='ieee')
+        tl.sum(tile_bf16, axis=1)
+        tl.max(tile_fp32, axis=0)
+        tile_bf16 * tile_bf16 + s_fp32
+        x_bf16[:, None] * y_fp32[None, :]
+        tl.trans(tile_bf16)
+        tl.ravel(tile_fp16)
+        tl.join(x_bf16, y_bf16)
+        tl.reshape(x_bf16, [2, 4])
+        tl.zeros([8], tl.bfloat16) + 0.1
+        tl.full([8], 0.1, tl.float16)
+        tl.zeros_like(x_int8)
+        tl.arange(0, 4)
+        tl.program_id(0).to(tl.int64) * 8 + i
+        tl.cast(small, tl.float32)
+        tl.cdiv(small, 2)
+        tl.rand(small, i)
+        tl.randint(small, i)
+        INT % GLOBAL
+    """.strip().splitlines()
+    both([line.strip() for line in lines], before=tiles)
 
 
 def test_loads_take_other_as_their_own_type(both):
@@ -490,16 +476,12 @@ def test_loads_take_other_as_their_own_type(both):
 
 
 def test_atomics(both):
-    lines = [
-        f"tl.atomic_add({t}_ptr + 128 + i, y_{t})" for t in ("bf16", "fp16", "fp32", "fp64", "int32", "int64", "uint32")
-    ]
-    lines += [
-        f"tl.atomic_{f}({t}_ptr + 128 + i, y_{t})" for f in ("max", "min") for t in ("fp32", "int32", "int64", "uint32")
-    ]
+    added, compared = ("bf16", "fp16", "fp32", "fp64", "int32", "int64", "uint32"), ("fp32", "int32", "int64", "uint32")
+    lines = [f"tl.atomic_add({t}_ptr + 128 + i, y_{t})" for t in added]
+    lines += [f"tl.atomic_{f}({t}_ptr + 128 + i, y_{t})" for f in ("max", "min") for t in compared]
     lines += [f"tl.atomic_{f}(int32_ptr + 128 + i, y_int32)" for f in ("and", "or", "xor", "xchg")]
     lines += ["tl.atomic_add(int32_ptr + 160, 3)", "tl.atomic_add(fp32_ptr + 160 + i, x_int32)"]
-    lines += ["tl.atomic_cas(int32_ptr + 128 + i, x_int32, y_int32)"]
-    both(lines)
+    both([*lines, "tl.atomic_cas(int32_ptr + 128 + i, x_int32, y_int32)"])
 
 
 @pytest.mark.parametrize(
