@@ -8,7 +8,7 @@ def __getattr__(name: str):
 
         return check
     if name == "progress":
-        from grading.progress import progress
+        from grading.tally import progress
 
         return progress
     raise AttributeError(f"module 'grading' has no attribute {name!r}")

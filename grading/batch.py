@@ -50,8 +50,8 @@ NOT_JUDGING = (
     "grading/formats.py",
     "grading/notebook.py",
     "grading/pages.py",
-    "grading/progress.py",
     "grading/report.py",
+    "grading/tally.py",
     "instruments/notebooks.py",
 )
 LESSONS = "grading/tasks/lesson_*.py"
