@@ -61,3 +61,13 @@ def wants_grad(*tensors: torch.Tensor) -> bool:
             if getattr(tensor, "requires_grad", False):
                 return True
     return False
+
+
+def check_no_grad(function: str, **tensors: torch.Tensor):
+    """Raise ValueError where autograd is recording one of the tensors."""
+    for name, tensor in tensors.items():
+        if wants_grad(tensor):
+            raise ValueError(
+                f"{name}: got a tensor that requires a gradient, which {function} does not give, "
+                f"expected one that does not"
+            )

@@ -9,9 +9,10 @@ import torch
 from instruments import backend
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
+from kernels.arguments import check_no_grad
 from kernels.bias_gelu import bias_gelu_ops, bias_gelu_reference, bias_gelu_traffic, check_bias, gelu
 from kernels.rows import as_rows
-from kernels.tiles import check_no_grad, forward_plan, grid, tile
+from kernels.tiles import forward_plan, grid, tile
 
 ROUNDS = 7  # of Philox: the fewest that pass BigCrush
 

@@ -8,8 +8,8 @@ import torch
 
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
-from kernels.arguments import check_tensor, wants_grad
-from kernels.tiles import check_no_grad, check_same, flat, launch, tile
+from kernels.arguments import check_no_grad, check_tensor, wants_grad
+from kernels.tiles import check_same, flat, launch, tile
 
 MAX_STEPS = 256
 SCALE, SHIFT = tl.constexpr(-0.9375), tl.constexpr(0.5)  # of the chain: exact in bf16, and values stay near 1

@@ -10,7 +10,7 @@ import torch
 
 from instruments.backend import tl, triton
 from instruments.gpus import GPU
-from kernels.arguments import check_tensor, wants_grad
+from kernels.arguments import check_tensor
 from kernels.rows import WIDE_PROGRAMS, Device, Plan, as_rows
 
 TILE = 1024  # columns of a program's tile, where there are as many
@@ -75,16 +75,6 @@ def launch(kernel, inputs: list[torch.Tensor], outputs: list[torch.Tensor], *str
 def check_same(name: str, tensor, x_name: str, x: torch.Tensor):
     """Raise ValueError unless `tensor` is one of x's shape, dtype and device."""
     check_tensor(name, tensor, shape=x.shape, like=x, dtypes=(x.dtype,), why=f", the shape of {x_name}")
-
-
-def check_no_grad(function: str, **tensors: torch.Tensor):
-    """Raise ValueError where autograd is recording one of the tensors."""
-    for name, tensor in tensors.items():
-        if wants_grad(tensor):
-            raise ValueError(
-                f"{name}: got a tensor that requires a gradient, which {function} does not give, "
-                f"expected one that does not"
-            )
 
 
 def check_path(path: str):

@@ -101,7 +101,7 @@ def course(tmp_path_factory) -> Path:
         shutil.copy(ROOT / name, root)
     for path in (ROOT / "tests" / "growth").rglob("*.py"):
         target = root / path.relative_to(ROOT / "tests" / "growth")
-        assert not target.exists()
+        assert not target.exists(), f"{target.relative_to(root)} is there: number 99 is the toy lesson's"
         shutil.copy(path, target)
     for folder, nb in (("lessons", lesson()), ("solutions", solution())):
         path = root / folder / "99_toy.ipynb"

@@ -3,8 +3,8 @@
 import pytest
 
 from grading.card import LOOKS, Card
-from grading.tally import progress
 from grading.record import Verdict
+from grading.tally import progress
 from instruments import diary
 
 STATES = {
