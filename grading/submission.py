@@ -338,16 +338,18 @@ def _broken(task: Task, end: dict) -> Verdict:
 
 
 class Defined:
-    """Whether a function, by its name and source, stands in some cells: `!` lines and blanks, comments and decorators
-    aside."""
+    """Whether a function, by its name and source, stands in some cells: what IPython alone reads, blanks, comments and
+    decorators aside."""
 
     SAME = 20  # functions of one name that are looked at, the last ones
+    #: A line such as `%time f()`, `!ls`, `files = !ls`, `?torch.empty` or `torch.empty?`.
+    IPYTHON = re.compile(r"^([ \t]*)(?:[%!?]|[^#'\"\n=]*=[ \t]*[%!]|[\w.]+\?{1,2}[ \t]*$).*$", re.MULTILINE)
 
     def __init__(self, sources: list):
         self.nodes: dict = {}
         for source in sources:
             try:
-                tree = ast.parse(re.sub(r"^([ \t]*)[%!].*$", r"\1pass", source, flags=re.MULTILINE))
+                tree = ast.parse(self.IPYTHON.sub(r"\1pass", source))
             except (SyntaxError, ValueError, RecursionError, MemoryError):
                 continue
             for node in ast.walk(tree):

@@ -496,3 +496,15 @@ def test_a_learners_process_is_told_nothing_of_what_the_replay_is_given(tmp_path
     )
     assert kept["rows"] and told.get("rows") != kept["rows"], "the rows that are judged"
     assert kept["seed"] != told["seed"], "the seed of the replay's inputs"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["%%time", "!ls", "names = !ls -1", "torch.empty?", "?torch", "here = %pwd", "for i in (1,):\n    %time f(i)"],
+)
+def test_what_ipython_alone_reads_hides_no_function(line):
+    from grading.submission import Defined
+
+    source = "def f(x):\n    if x != 3 and x % 2 == 1:\n        x = x % 3\n    return x\n"
+    assert Defined([f"{line}\n{source}"])("f", source) and Defined([f"{source}\n{line}\n"])("f", source)
+    assert not Defined([f"{line}\n{source.replace('3', '4')}"])("f", source)
