@@ -20,10 +20,11 @@ from grading.release import ROOT
 from grading.tasks import exercises, tasks_of
 
 CELL_SECONDS = 60
-# `grade` with lower limits than the jail's own, so that an answer need not fill the machine to pass them.
+# `grade` with lower limits than the jail's own, in its workers too, so that an answer need not fill the machine.
+LOWER = "from grading import jail; jail.MAX_FOLDER = {files}; jail._most_memory = lambda: {memory}; "
 LIMITED = (
-    "import sys; from grading import jail; jail.MAX_FOLDER = {files}; jail._most_memory = lambda: {memory}; "
-    "from grading.cli import main; sys.exit(main())"
+    "import sys; from grading import batch; from grading.cli import main; "
+    "batch.START = batch.START.replace('from grading.cli', {lower!r} + 'from grading.cli'); sys.exit(main())"
 )
 
 
@@ -104,7 +105,7 @@ def file(name: str) -> str:
         start = [sys.executable, "-m", "grading.cli"]
         if "limits" in wanted:
             limits = {"files": jail.MAX_FOLDER, "memory": jail._most_memory(), **wanted["limits"]}
-            start = [sys.executable, "-c", LIMITED.format(**limits)]
+            start = [sys.executable, "-c", LIMITED.format(lower=LOWER.format(**limits))]
         done = subprocess.run(
             [*start, str(given / wanted.get("single", ".")), "--report", str(report), "--timeout", "60"],
             cwd=ROOT,
@@ -159,7 +160,7 @@ def _learners(wanted: dict, records: list):
         if must.get("full") and any(got[name] != t["max_points"] for name, t in tasks.items()):
             yield f"{learner} lost points: {[t['hint'] for t in tasks.values() if t['hint']]}"
         for name, points in must.get("points", {}).items():
-            if got.get(name) != points:
+            if got.get(name, 0) != points:  # what cannot be read has no tasks, and no points
                 yield f"{learner}: {got.get(name)} points for {name}, not {points}: {tasks.get(name, {}).get('hint')}"
         for name, points in must.get("points_or_note", {}).items():
             if got.get(name) != points and not notes:
