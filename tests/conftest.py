@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+for name in ("MAKELEVEL", "MAKEFLAGS", "MFLAGS"):  # a make that a test starts is nobody's child
+    os.environ.pop(name, None)
 os.environ["BYTES_FIRST_PROGRESS"] = os.devnull + "/none"  # what is checked and locked here is nobody's progress
 collect_ignore = ["growth"]  # the toy lesson's files, which test_growth.py puts into a copy of the course
 
