@@ -42,7 +42,7 @@ test: .venv/test  ## lint, then run every test and every notebook, on this machi
 	@$(BIN)/ruff check -q .
 	@$(BIN)/ruff format -q --check . || { echo "Run: $(BIN)/ruff format ." >&2; exit 1; }
 	@$(PYTEST) $(PARALLEL) -m "not browser" $(NBVAL) tests lessons solutions exercises
-	@$(PYTEST) -m browser tests
+	@$(PYTEST) tests/browser
 
 test-colab: .venv-colab/setup  ## the kernels, the panels and lesson 05 with the versions that Colab ships
 	@.venv-colab/bin/python -m pytest -q $(PARALLEL) -m "not browser" $(NBVAL) \

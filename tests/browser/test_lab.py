@@ -27,7 +27,7 @@ from widgets.panel import Example
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = "lessons/05_rmsnorm.ipynb"
-PRESSES = 40
+PRESSES = 20
 
 pytestmark = pytest.mark.browser
 
