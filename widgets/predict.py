@@ -186,7 +186,10 @@ def predict(key: str, question: str, answer, unit: str = "", within: float = 0.0
     if before is not None and before.guess is not None and before.question == question:
         now.lock(before.guess)
     elif before is None and kept and kept.question == question and diary.FILE.is_file():  # locked in an earlier session
-        now.lock(kept.guess)
+        try:
+            now.lock(kept.guess)
+        except Exception:  # a later cell computes the answer: the guess stands in its field, to be locked after that
+            now._entry.value = f"{kept.guess:.12g}"
     return now
 
 

@@ -78,6 +78,16 @@ def test_a_guess_outlives_the_session(tmp_path, monkeypatch):
     assert predict("bytes", "How many GB?", 0.0336).guess is None, "another question is asked anew"
 
 
+def test_a_kept_guess_waits_for_an_answer_that_a_later_cell_computes(tmp_path, monkeypatch):
+    monkeypatch.setattr(diary, "FILE", tmp_path / "progress.json")
+    later = {"answer": 33.6}
+    predict("bytes", "How many MB?", lambda: later["answer"]).lock(30)
+    RECORD.clear()
+    later.clear()
+    asked = predict("bytes", "How many MB?", lambda: later["answer"])
+    assert asked.guess is None and asked.box.children[1].children[0].value == "30"
+
+
 def test_the_question_says_what_counts_as_right():
     assert "10%" in predict("bytes", "How many MB?", 33.6, within=0.1).box.children[0].value
 
