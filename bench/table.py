@@ -13,7 +13,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from instruments import results
-from instruments.files import write_whole
+from instruments.files import between, write_whole
 from instruments.results import Case, Figures
 
 README = ROOT / "README.md"
@@ -68,8 +68,7 @@ def table() -> str:
 
 def with_table(readme: str) -> str:
     """The README's text with the current table between the markers."""
-    before, rest = readme.split(BEGIN)
-    return before + BEGIN + table() + END + rest.split(END)[1]
+    return between(readme, BEGIN, END, table())
 
 
 def main() -> int:

@@ -35,6 +35,7 @@ from grading.likeness import solution_answers
 from grading.record import Record, Submission
 from grading.submission import ROOT, SUBMISSION_SECONDS, Missing, graded, has_gpu, pristine, ungraded
 from grading.tasks import module_of
+from instruments.files import write_whole
 
 CELL_SECONDS = 120.0
 WIDTH = 80  # columns, of a terminal that does not say
@@ -310,15 +311,7 @@ def keep(folder: Path, key: str, record: Submission, made: Made) -> None:
         content = msgspec.json.encode(Kept(key=key, made_from=made, record=formats.told([record])[0]))
     place_of = folder / "records"
     place_of.mkdir(parents=True, exist_ok=True)
-    part = place_of / f".{key}.{os.getpid()}.part"
-    try:
-        with open(part, "wb") as file:
-            file.write(msgspec.json.format(content, indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, place_of / f"{key}.json")
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(place_of / f"{key}.json", msgspec.json.format(content, indent=1))
 
 
 def _named(record: Submission, handed: Handed) -> Submission:

@@ -3,7 +3,7 @@
 import html
 
 from grading.record import Verdict
-from grading.tasks import tasks_of
+from grading.tally import standing
 from instruments import diary
 
 #: status: sign, word, and the colours of sign and ground, which are the card's own in every theme
@@ -22,11 +22,9 @@ class Card:
 
     def __init__(self, verdict: Verdict, exercise: str):
         self.verdict = verdict
-        kept, tasks = diary.read().tasks, tasks_of(exercise)
-        had = [kept[task.id] for task in tasks if task.id in kept]
-        points, pending = sum(p.points for p in had), sum(p.pending for p in had)
+        points, pending, most = standing(exercise, diary.read())
         waiting = f", {pending} pending" if pending else ""
-        self.so_far = f"this exercise so far: {points} of {sum(t.max_points for t in tasks)} points{waiting}"
+        self.so_far = f"this exercise so far: {points} of {most} points{waiting}"
 
     @property
     def right(self) -> bool:

@@ -16,6 +16,8 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+from instruments.files import write_whole
+
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
 STUB = ("# YOUR CODE HERE", "raise NotImplementedError()")
@@ -113,9 +115,7 @@ def main(argv: list | None = None) -> int:
     for path, text in stale:
         if not options.check:
             path.parent.mkdir(exist_ok=True)
-            temporary = path.with_suffix(".part")
-            temporary.write_text(text, encoding="utf-8")
-            temporary.replace(path)
+            write_whole(path, text.encode("utf-8"))
         print(f"{path.relative_to(ROOT)}: {'differs from its solution' if options.check else 'written'}")
     for path in sorted(orphans):
         print(f"{path.relative_to(ROOT)}: has no solution", file=sys.stderr)

@@ -525,16 +525,14 @@ def around(number: int, calls: list, returned: set) -> tuple | None:
             return (
                 number,
                 "kept",
-                (
-                    "called again with other numbers, it writes into a tensor that it had returned before, "
-                    "which its caller still holds"
-                ),
+                "called again with other numbers, it writes into a tensor that it had returned before, "
+                "which its caller still holds",
             )
         if call.touched:
             return (
                 number,
                 "torch_work",
-                (f"returned {call.touched[0]} was changed by something other than a kernel after the last launch"),
+                f"returned {call.touched[0]} was changed by something other than a kernel after the last launch",
             )
         returned |= {
             call.storages[view.storage]

@@ -2,32 +2,30 @@
 
 import html
 
+from grading.tasks import exercises, tasks_of
 from instruments import diary
 
 SIGNS = {"passed": "✓", "pending": "✓", "failed": "✗", "not_attempted": "·", "ungraded": "?"}
+
+
+def standing(exercise: str, kept: diary.Diary) -> tuple[int, int, int]:
+    """(points, pending points, points there are) of an exercise."""
+    tasks = tasks_of(exercise)
+    had = [kept.tasks[task.id] for task in tasks if task.id in kept.tasks]
+    return sum(p.points for p in had), sum(p.pending for p in had), sum(task.max_points for task in tasks)
 
 
 class Progress:
     """How far a learner is. exercises: [(exercise, points, pending, most, signs by task)], one for each there is."""
 
     def __init__(self):
-        from grading.tasks import exercises, tasks_of
-
         kept = diary.read()
         self.exercises, self.next = [], ""
         for exercise in sorted(exercises()):
             tasks = tasks_of(exercise)
             had = [kept.tasks.get(task.id) for task in tasks]
             signs = " ".join(f"{t.id} {SIGNS.get(p.status, '·') if p else '·'}" for t, p in zip(tasks, had))
-            self.exercises.append(
-                (
-                    exercise,
-                    sum(p.points for p in had if p),
-                    sum(p.pending for p in had if p),
-                    sum(task.max_points for task in tasks),
-                    signs,
-                )
-            )
+            self.exercises.append((exercise, *standing(exercise, kept), signs))
             for task, points in zip(tasks, had):
                 if not self.next and not (points and points.points + points.pending == points.most):
                     self.next = f"{task.id} {task.title}, in exercises/{exercise}.ipynb"

@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-from instruments.files import write_whole
+from instruments.files import between, write_whole
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- lessons:begin -->\n", "<!-- lessons:end -->\n"
@@ -48,8 +48,7 @@ def table(course: str = "") -> str:
 
 def with_table(readme: str) -> str:
     """The README's text with the current table between the markers."""
-    before, rest = readme.split(BEGIN)
-    return before + BEGIN + table() + END + rest.split(END)[1]
+    return between(readme, BEGIN, END, table())
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Writes a file so that an interrupt leaves the old one or the new one, never a part of it."""
+"""Files written whole or not at all, and text written between markers."""
 
 import os
 from pathlib import Path
@@ -15,3 +15,9 @@ def write_whole(path: Path, content: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def between(text: str, begin: str, end: str, content: str) -> str:
+    """`text` with `content` in the place of what stands between two markers, each of which it holds once."""
+    before, rest = text.split(begin)
+    return before + begin + content + end + rest.split(end)[1]

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from instruments.files import write_whole
 from instruments.start import FOLDERS, ROOT
 
 WORK = "work"
@@ -202,12 +203,7 @@ def read(path: Path) -> str | None:
 def write(path: Path, text: str) -> None:
     """Write a file, all of it or nothing."""
     path.parent.mkdir(exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, text.encode("utf-8"))
 
 
 def main(arguments: list[str] | None = None) -> int:

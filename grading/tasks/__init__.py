@@ -462,10 +462,15 @@ def tasks_of(exercise: str) -> tuple:
     return tuple(importlib.import_module(f"{__name__}.{exercises()[exercise]}").TASKS)
 
 
+def exercise_with(task_id: str) -> str:
+    """The exercise that a task's id belongs to by its number; '' for none."""
+    return next((name for name in exercises() if name[:2] == task_id[:2]), "")
+
+
 def task(task_id: str) -> Task:
     """A task by its id."""
-    lessons = [name for name in exercises() if name[:2] == task_id[:2]] or exercises()
-    known = {task.id: task for name in lessons for task in tasks_of(name)}
+    lesson = exercise_with(task_id)
+    known = {task.id: task for name in ([lesson] if lesson else exercises()) for task in tasks_of(name)}
     if task_id not in known:
         raise ValueError(f"task: no task {task_id!r}, expected one of: {', '.join(sorted(known))}")
     return known[task_id]

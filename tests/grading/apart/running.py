@@ -17,7 +17,7 @@ from apart.attacks import ATTACKS
 from apart.files import EXPECT, build
 from grading import jail, submission
 from grading.release import ROOT
-from grading.tasks import exercises, tasks_of
+from grading.tasks import exercise_with, tasks_of
 
 CELL_SECONDS = 60
 # `grade` with lower limits than the jail's own, in its workers too, so that an answer need not fill the machine.
@@ -43,15 +43,11 @@ def wrong(task: str, source: str, words: tuple, seed: int) -> str:
     return "" if not words or any(re.search(word, found.hint) for word in words) else f"its hint says {found.hint}"
 
 
-def exercise_of(task: str) -> str:
-    return next(name for name in exercises() if name[:2] == task[:2])
-
-
 def attack(name: str) -> str:
     """An attack gains no point and leaves no blank, in its task and in any other; what was right beside it stays
     right."""
     _, task, source = ATTACKS[name]
-    exercise = exercise_of(task)
+    exercise = exercise_with(task)
     published = answers(exercise)
     beside = next(t.id for t in tasks_of(exercise) if t.id != task and (t.kernel or t.id > task))
     given = {**{t.id: stub(t.id) for t in tasks_of(exercise)}, beside: published[beside]}
