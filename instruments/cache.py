@@ -37,6 +37,11 @@ class L2:
         self._held: OrderedDict = OrderedDict()
         self._size = 0
 
+    @property
+    def held(self) -> tuple:
+        """The tiles it holds, the one used longest ago first: that is the one to leave next."""
+        return tuple(self._held)
+
     def load(self, tile: Hashable, nbytes: int) -> bool:
         """A program reads a tile; returns whether DRAM had to deliver it."""
         if tile in self._held:

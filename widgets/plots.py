@@ -1,0 +1,158 @@
+"""Plots of figures that a lesson hands in, labelled directly: bars in columns, and lines.
+
+Nothing is computed here. Each says in its sentence every number that it shows; the finding is its title.
+"""
+
+from collections.abc import Sequence
+
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas
+from widgets.pictures import picture
+from widgets.words import number
+
+_ROW, _HEAD, _FOOT = 23, 30, 8  # CSS pixels
+_LETTER = 6.9  # how wide a letter of a row's name is
+#: Colour of a line, a darker one of its name where letters need that, and marker.
+_LOOKS = (
+    (BLUE, BLUE, "o"),
+    (ORANGE, "#8a5f00", "s"),
+    (GREEN, "#00694d", "^"),
+    (RED, "#a84800", "D"),
+    (PURPLE, "#8f4a74", "v"),
+    (BLACK, BLACK, "P"),
+)
+
+
+def columns(
+    table: dict,
+    title: str,
+    about: str,
+    form: str | dict = "{:.2f}",
+    strong: Sequence[str] = (),
+    marks: dict | None = None,
+    spread: dict | None = None,
+    marked: str = "",
+    shared: bool = False,
+) -> Panel:
+    """Bars side by side: a line for each row of the table, a column for each kind of number.
+
+    table: {row: {column: number}}; a row may lack columns, and one without any is a heading. title: the finding.
+    about: what is shown, for the sentence. form: how numbers are written, for all columns or {column: form}. strong:
+    rows in another colour. marks: {column: a value that a dashed line marks}; marked: what that is. spread: {row: {column: (low, high)}}, drawn
+    as whiskers. shared: all columns have one scale; else each has its own.
+    """
+    names = list(dict.fromkeys(name for values in table.values() for name in values))
+    forms = form if isinstance(form, dict) else dict.fromkeys(names, form)
+    marks, spread = marks or {}, spread or {}
+    foot = _FOOT + 16 * bool(marked)
+    height = _HEAD + _ROW * len(table) + foot
+    figure = canvas(height=height)
+    left = max(len(row) for row in table) * _LETTER + 14
+    wide = (WIDTH - left) / len(names)
+    most = {name: max(values.get(name) or 0 for values in table.values()) for name in names}
+    most = {name: max(most.values()) if shared else max(most[name], marks.get(name, 0)) for name in names}
+    for place, name in enumerate(names):
+        axes = figure.add_axes(
+            ((left + place * wide) / WIDTH, foot / height, (wide - 8) / WIDTH, _ROW * len(table) / height)
+        )
+        letters = max(len(forms[name].format(values[name])) for values in table.values() if name in values)
+        room = 1 - min(0.6, (letters * _LETTER + 8) / (wide - 8))  # the rest is for the number behind the bar
+        axes.set(xlim=(0, (most[name] or 1) / room), ylim=(len(table) - 0.5, -0.5))
+        axes.axis("off")
+        axes.axvline(0, color="#888888", linewidth=1)
+        axes.text(0, -0.62, name, fontsize=9, weight="bold", va="bottom")
+        if name in marks:
+            axes.axvline(marks[name], color="#555555", linewidth=1, linestyle="--", zorder=3)
+        for at, (row, values) in enumerate(table.items()):
+            value = values.get(name)
+            if value is None:
+                continue
+            colour = ORANGE if row in strong else SKY
+            axes.barh(at, value, 0.66, color=colour, edgecolor="white", hatch="//" if row in strong else "")
+            end = value
+            if name in spread.get(row, {}):
+                low, end = spread[row][name]
+                axes.plot([low, end], [at, at], color=BLACK, linewidth=2.2, solid_capstyle="butt", zorder=4)
+            axes.annotate(
+                forms[name].format(value),
+                (max(end, value), at),
+                (4, 0),
+                textcoords="offset points",
+                fontsize=9,
+                va="center",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+                zorder=5,
+            )
+    for at, (row, values) in enumerate(table.items()):
+        y = 1 - (_HEAD + (at + 0.5) * _ROW) / height
+        figure.text(6 / WIDTH, y, row, fontsize=9, va="center", weight="normal" if values else "bold")
+    if marked:
+        figure.text(
+            1 - 8 / WIDTH, 10 / height, f"dashed: {marked}", fontsize=9, color="#555555", ha="right", va="center"
+        )
+    said = "; ".join(
+        f"{row} " + ", ".join(f"{name} {forms[name].format(value)}" for name, value in values.items())
+        for row, values in table.items()
+        if values
+    )
+    return picture(title, figure, f"{about}: {said}.")
+
+
+def lines(
+    series: dict,
+    title: str,
+    about: str,
+    across: str,
+    up: str,
+    ticks: dict,
+    form: str = "{:.2f}",
+    marks: dict | None = None,
+    percent: bool = False,
+    height: int = 300,
+) -> Panel:
+    """Lines over a logarithmic x, each with its name at its end.
+
+    series: {name: [(x, y), ...]}. title, about, form: as for `columns`. across, up: what the axes show, with units.
+    ticks: {x: what stands there}. marks: {name: y} of dashed lines. percent: y is a share, drawn over a logarithmic scale
+    from 0.1% to 100%; otherwise y begins at 0.
+    """
+    marks = marks or {}
+    figure = canvas(height=height)
+    axes = figure.add_axes((0.085, 48 / height, 0.735, 1 - 66 / height))
+    most = max([y for points in series.values() for _, y in points] + list(marks.values()))
+    axes.set(xscale="log", xlim=(min(ticks) / 1.15, max(ticks) * 1.15))
+    axes.set(**dict(yscale="log", ylim=(5e-4, 1.3)) if percent else dict(ylim=(0, 1.1 * most)))
+    axes.minorticks_off()
+    if not percent:
+        axes.yaxis.set_major_formatter("{x:,.10g}")
+    axes.set_xticks(list(ticks), list(ticks.values()), fontsize=9)
+    if percent:
+        axes.set_yticks([0.001, 0.01, 0.1, 1], ["0.1%", "1%", "10%", "100%"], fontsize=9)
+    axes.set_xlabel(across, fontsize=9)
+    axes.set_ylabel(up, fontsize=9)
+    axes.grid(axis="y", color="#e3e3e3", linewidth=0.8)
+    axes.spines[["top", "right"]].set_visible(False)
+    ends = []  # (where a name belongs, from below, in CSS pixels; name; colour)
+
+    def below(y):
+        return axes.transData.transform((min(ticks), y))[1] * 100 / figure.dpi
+
+    for name, y in marks.items():
+        axes.axhline(y, color="#555555", linewidth=1.2, linestyle="--")
+        ends.append((below(y), name, "#555555"))
+    for (name, points), (colour, dark, marker) in zip(series.items(), _LOOKS):
+        axes.plot(*zip(*points), marker + "-", color=colour, markersize=6, linewidth=1.8)
+        x, y = points[-1]
+        if x < max(ticks) / 2:  # a line that ends early has its name there
+            axes.annotate(name, (x, y), (9, 0), textcoords="offset points", fontsize=9, color=dark, weight="bold")
+        else:
+            ends.append((below(y), name, dark))
+    lowest = 0.0
+    for y, name, colour in sorted(ends):
+        lowest = max(y, lowest)
+        figure.text(0.83, lowest / height, name, fontsize=9, color=colour, va="center", weight="bold")
+        lowest += 15
+    said = "; ".join(
+        f"{name} " + ", ".join(f"{form.format(y)} at {ticks.get(x) or number(x)}" for x, y in points)
+        for name, points in series.items()
+    )
+    return picture(title, figure, f"{about}: {said}.")

@@ -1,0 +1,120 @@
+"""The panel of two walks: a row read twice, tile by tile, through an L1 that keeps what was used last."""
+
+from matplotlib.patches import Rectangle
+
+from instruments.cache import L2
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Example, Panel, canvas, menu, whole
+
+EXAMPLE = Example(typed="17", told="step 17 of 32: the second reading")
+
+TILE_KIB = 4  # of 2,048 bf16 elements, as in kernels/rmsnorm.py's two_pass
+ROWS_KIB = (16, 32, 64, 128)
+FORWARDS, BACKWARDS = "forwards again", "backwards"
+MOST_KIB = 128
+_FIRST, _SECOND, _L1 = 3.0, 0.0, 1.5  # bottoms of the three strips
+
+
+def walk(tiles: int, room: int, order: str) -> list[tuple[int, bool, tuple]]:
+    """Both readings of a row, in order: which tile, whether L1 had it, and what L1 holds then, oldest first.
+
+    room: how many tiles L1 has place for. The tile used longest ago leaves: a model, for what a GPU's L1 drops first is
+    not published.
+    """
+    cache = L2(room)
+    second = range(tiles) if order == FORWARDS else reversed(range(tiles))
+    return [(tile, not cache.load(tile, 1), cache.held) for tile in (*range(tiles), *second)]
+
+
+def two_walks(row_kib: int = 64, l1_kib: int = 32, order: str = BACKWARDS, step: int | None = None) -> Panel:
+    """A row of so many KiB, read twice in tiles of 4 KiB: what the second reading finds in an L1 of so many KiB.
+
+    row_kib: one of ROWS_KIB. l1_kib: from 4 to 128, in steps of 4, what L1 has for this row's x. order: of the second
+    reading. step: the one to open at, from 1; the last unless given.
+    """
+    if not isinstance(l1_kib, int) or l1_kib % TILE_KIB or not TILE_KIB <= l1_kib <= MOST_KIB:
+        raise ValueError(f"l1_kib: got {l1_kib!r}, expected a multiple of {TILE_KIB} from {TILE_KIB} to {MOST_KIB}")
+    picture = _Picture()
+    controls = {
+        "step": whole("step", 1, 2 * MOST_KIB // TILE_KIB, 1),
+        "order": menu("second reading", (FORWARDS, BACKWARDS), BACKWARDS),
+        "row_kib": menu("row, KiB", ROWS_KIB, 64),
+        "l1_kib": whole("L1 for it, KiB", TILE_KIB, MOST_KIB, 32),
+    }
+    controls["l1_kib"].step = TILE_KIB
+
+    def limit(_change=None):  # before the panel hears of the change: observers are called in their order
+        controls["step"].max = 2 * controls["row_kib"].value // TILE_KIB
+
+    controls["row_kib"].observe(limit, names="value")
+    limit()
+
+    def draw(step, order, row_kib, l1_kib):
+        tiles, room = row_kib // TILE_KIB, l1_kib // TILE_KIB
+        walked = walk(tiles, room, order)
+        picture.show(walked, step, tiles, room, order)
+        tile, found, _ = walked[step - 1]
+        which = "first" if step <= tiles else "second"
+        said = f"A row of {row_kib} KiB, an L1 with {l1_kib} KiB for it, step {step} of {2 * tiles}: the {which} "
+        said += f"reading takes tile {tile + 1} of {tiles}" + (", from L1. " if found else ", which L2 must deliver. ")
+        hits = sum(hit for _, hit, _ in walked)
+        return said + (
+            f"{'Forwards again' if order == FORWARDS else 'Backwards'}, the second reading finds {hits} of {tiles} tiles "
+            f"in L1 and asks L2 for {tiles - hits}, if what was used longest ago leaves first."
+        )
+
+    panel = Panel("Two walks over a row", picture.figure, controls, draw)
+    panel.set(row_kib=row_kib, l1_kib=l1_kib, order=order)
+    last = controls["step"].max
+    if step is not None and not (isinstance(step, int) and 1 <= step <= last):
+        raise ValueError(f"step: got {step!r}, expected a whole number from 1 to {last}")
+    return panel.set(step=last if step is None else step)
+
+
+class _Picture:
+    """Three strips of tiles: the row as it is read first, what L1 holds, and the row as it is read again."""
+
+    def __init__(self):
+        self.figure = canvas(height=280)
+        self.axes = axes = self.figure.add_axes((0.005, 0.02, 0.99, 0.96))
+        self.most = max(ROWS_KIB) // TILE_KIB
+        axes.set(xlim=(-0.2, self.most + 0.2), ylim=(-0.75, 4.2))
+        axes.axis("off")
+        for bottom, words in ((_FIRST, "first reading, for the sum of squares"), (_L1, "in L1, oldest first")):
+            axes.text(0, bottom + 0.78, words, fontsize=9.5, weight="bold", va="bottom")
+        self.second = axes.text(0, _SECOND + 0.78, "", fontsize=9.5, weight="bold", va="bottom", animated=True)
+        for at, (words, colour) in enumerate((("from L2", "#8a5f00"), ("found in L1", GREEN), ("not yet", "#666666"))):
+            axes.text(self.most - 10.5 + 4 * at, _FIRST + 0.78, words, fontsize=9.5, color=colour, va="bottom")
+        self.strips = {bottom: [self._tile(i, bottom) for i in range(self.most)] for bottom in (_FIRST, _L1, _SECOND)}
+        (self.room,) = axes.plot([], [], color=BLACK, linewidth=2, animated=True)
+        self.here = axes.text(0, 0, "▲", fontsize=11, color=BLUE, ha="center", va="top", animated=True)
+
+    def _tile(self, at: int, bottom: float):
+        patch = Rectangle((at + 0.04, bottom), 0.92, 0.7, linewidth=1, animated=True)
+        self.axes.add_patch(patch)
+        label = self.axes.text(at + 0.5, bottom + 0.33, "", fontsize=8, ha="center", va="center", animated=True)
+        return patch, label
+
+    def show(self, walked: list, step: int, tiles: int, room: int, order: str):
+        arrow = "\N{RIGHTWARDS ARROW}" if order == FORWARDS else "\N{LEFTWARDS ARROW}"
+        self.second.set_text(f"second reading, for the scaling, {order} {arrow}")
+        done = {(at < tiles, tile): found for at, (tile, found, _) in enumerate(walked[:step])}
+        for bottom, first in ((_FIRST, True), (_SECOND, False)):
+            for tile, parts in enumerate(self.strips[bottom]):
+                found = done.get((first, tile))
+                colour = {None: "white", True: GREEN, False: ORANGE}[found]
+                self._paint(parts, tile + 1 if tile < tiles else None, colour, strong=bool(found))
+        held = walked[step - 1][2]
+        for place, parts in enumerate(self.strips[_L1]):
+            there = held[place] + 1 if place < len(held) else ""
+            self._paint(parts, there if place < room else None, "#cfe8df" if there else "white")
+        self.room.set_data([room] * 2, [_L1 - 0.12, _L1 + 0.82])
+        bottom = _FIRST if step <= tiles else _SECOND
+        self.here.set_position((walked[step - 1][0] + 0.5, bottom - 0.03))
+
+    @staticmethod
+    def _paint(parts, number, colour, strong=False):
+        patch, label = parts
+        patch.set_visible(number is not None)
+        patch.set(facecolor=colour, edgecolor="#555555")
+        label.set(text="" if number is None else str(number), color="white" if strong else BLACK)
+        label.set_weight("bold" if strong else "normal")
