@@ -37,8 +37,8 @@ def columns(
 
     table: {row: {column: number}}; a row may lack columns, and one without any is a heading. title: the finding.
     about: what is shown, for the sentence. form: how numbers are written, for all columns or {column: form}. strong:
-    rows in another colour. marks: {column: a value that a dashed line marks}; marked: what that is. spread: {row: {column: (low, high)}}, drawn
-    as whiskers. shared: all columns have one scale; else each has its own.
+    rows in another colour. marks: {column: a value that a dashed line marks}; marked: what that is. spread:
+    {row: {column: (low, high)}}, drawn as whiskers. shared: all columns have one scale; else each has its own.
     """
     names = list(dict.fromkeys(name for values in table.values() for name in values))
     forms = form if isinstance(form, dict) else dict.fromkeys(names, form)
@@ -112,8 +112,8 @@ def lines(
     """Lines over a logarithmic x, each with its name at its end.
 
     series: {name: [(x, y), ...]}. title, about, form: as for `columns`. across, up: what the axes show, with units.
-    ticks: {x: what stands there}. marks: {name: y} of dashed lines. percent: y is a share, drawn over a logarithmic scale
-    from 0.1% to 100%; otherwise y begins at 0.
+    ticks: {x: what stands there}. marks: {name: y} of dashed lines. percent: y is a share, drawn over a logarithmic
+    scale from 0.1% to 100%; otherwise y begins at 0.
     """
     marks = marks or {}
     figure = canvas(height=height)

@@ -8,7 +8,7 @@ from instruments.gpus import DTYPES
 from instruments.traffic import Traffic
 from kernels.rmsnorm import rmsnorm_ops, rmsnorm_traffic
 from widgets.panel import BLACK, BLUE, ORANGE, Example, Panel, canvas, menu, whole
-from widgets.words import number, size
+from widgets.words import size
 
 EXAMPLE = Example(typed="2", told="step 2 of 6, kernel 2 of 6, mean")
 
@@ -136,7 +136,7 @@ class _Picture:
                 self.arrows[name, kind] = arrow
         pile = self.figure.add_axes((0.84, 0.06, 0.15, 0.81))
         pile.set(xlim=(0, 1), ylim=(0, 7.2), xticks=[])
-        pile.set_yticks(range(0, 8), [str(n) for n in range(0, 8)], fontsize=8)
+        pile.set_yticks(range(8), [str(n) for n in range(8)], fontsize=8)
         pile.spines[["top", "right", "bottom"]].set_visible(False)
         self.figure.text(0.815, 0.955, "trips so far", fontsize=9.5, weight="bold", va="center")
         self.figure.text(0.815, 0.91, "read", fontsize=9, color=_READ, va="center")

@@ -58,8 +58,8 @@ def two_walks(row_kib: int = 64, l1_kib: int = 32, order: str = BACKWARDS, step:
         said += f"reading takes tile {tile + 1} of {tiles}" + (", from L1. " if found else ", which L2 must deliver. ")
         hits = sum(hit for _, hit, _ in walked)
         return said + (
-            f"{'Forwards again' if order == FORWARDS else 'Backwards'}, the second reading finds {hits} of {tiles} tiles "
-            f"in L1 and asks L2 for {tiles - hits}, if what was used longest ago leaves first."
+            f"{order.capitalize()}, the second reading finds {hits} of {tiles} tiles in L1 and asks L2 for "
+            f"{tiles - hits}, if what was used longest ago leaves first."
         )
 
     panel = Panel("Two walks over a row", picture.figure, controls, draw)
