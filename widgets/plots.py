@@ -117,7 +117,7 @@ def lines(
     """
     marks = marks or {}
     figure = canvas(height=height)
-    axes = figure.add_axes((0.085, 48 / height, 0.735, 1 - 66 / height))
+    axes = figure.add_axes((0.095, 48 / height, 0.725, 1 - 66 / height))
     most = max([y for points in series.values() for _, y in points] + list(marks.values()))
     axes.set(xscale="log", xlim=(min(ticks) / 1.15, max(ticks) * 1.15))
     axes.set(**dict(yscale="log", ylim=(5e-4, 1.3)) if percent else dict(ylim=(0, 1.1 * most)))

@@ -37,6 +37,13 @@ def test_least_recently_used_leaves_first():
     assert (l2.written, l2.load("b", 1), l2.load("d", 1)) == (2, False, True)
 
 
+def test_what_is_held_is_told_oldest_first():
+    cache = L2(2)
+    for tile in "abca":
+        cache.load(tile, 1)
+    assert cache.held == ("c", "a")
+
+
 def test_a_tile_larger_than_the_cache_is_never_held():
     l2 = L2(10)
     assert [l2.load("a", 11) for _ in range(2)] == [True, True]

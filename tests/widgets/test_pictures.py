@@ -1,18 +1,5 @@
 from tests.figures import case
-from widgets.pictures import bytes_and_launches, errors_by_width, four_numbers, tile_and_strips
-
-
-def test_four_numbers_are_said_and_gaps_left_out():
-    said = four_numbers({"naive": (7, None, None, 13.64), "resident": (2, 3, 1.98, 2.07)}, "Four", "In |x|").sentence
-    assert said == (
-        "In |x|: naive predicted 7.00, timed 13.64; "
-        "resident predicted 2.00, requested 3.00, moved (counters) 1.98, timed 2.07."
-    )
-
-
-def test_errors_by_width():
-    panel = errors_by_width([256, 512, 1024], {"sequential": [0.01, 0.1, 0.5]}, "Sums", "Error")
-    assert panel.png and panel.sentence == "Error: sequential 10.0% at 512."
+from widgets.pictures import bytes_and_launches, tile_and_strips
 
 
 def test_bytes_and_launches_names_the_kernel_furthest_above_the_line():
