@@ -1,7 +1,7 @@
 """Still pictures of the lessons: figures are handed in, nothing is computed here, and each says in words what it
 shows."""
 
-from matplotlib.patches import Rectangle
+from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from instruments.results import Case
 from widgets.panel import BLUE, GREEN, ORANGE, RED, SKY, Panel, canvas
@@ -112,3 +112,40 @@ def tile_and_strips() -> Panel:
             "strip of B, all of K and BLOCK_N columns, and goes through both in steps of BLOCK_K (one step is hatched)."
         ),
     )
+
+
+def way_to_registers(table: dict, title: str, about: str) -> Panel:
+    """What passed between DRAM, L2, L1 and the registers while a kernel read, a line of arrows per kernel.
+
+    table: {kernel: (trips from DRAM to L2, from L2 to L1, from L1 to registers, what stands behind them)}. title: the
+    finding. about: what is shown, for the sentence.
+    """
+    places = ("DRAM", "L2", "L1", "registers")
+    line, head = 46, 34  # CSS pixels
+    height = head + line * len(table) + 6
+    figure = canvas(height=height)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, 760), ylim=(height, 0))
+    axes.axis("off")
+    left, wide = max(len(kernel) for kernel in table) * 7 + 14, 72
+    gap = (760 - left - 4 * wide - 84) / 3
+    starts = [left + at * (wide + gap) for at in range(len(places))]
+    for start, place in zip(starts, places):
+        axes.add_patch(Rectangle((start, 6), wide, height - 12, facecolor="#e3f1fa", edgecolor="#9db8c9"))
+        axes.text(start + wide / 2, 20, place, fontsize=9.5, weight="bold", ha="center", va="center")
+    for at, (kernel, (*moved, behind)) in enumerate(table.items()):
+        y = head + (at + 0.62) * line
+        axes.text(8, y, kernel, fontsize=9.5, va="center")
+        axes.text(starts[-1] + wide + 8, y, behind, fontsize=9.5, va="center")
+        for start, trips in zip(starts, moved):
+            ends = ((start + wide + 2, y), (start + wide + gap - 2, y))
+            arrow = FancyArrowPatch(
+                *ends, arrowstyle="simple", mutation_scale=3 + 9 * trips, facecolor=BLUE, edgecolor="none"
+            )
+            axes.add_patch(arrow)
+            axes.text(start + wide + gap / 2, y - 17, f"{trips:.2f}", fontsize=9, ha="center", va="center")
+    said = "; ".join(
+        f"{kernel} {dram:.2f} trips from DRAM to L2, {l2:.2f} from L2 to L1, {l1:.2f} from L1 to registers, {behind}"
+        for kernel, (dram, l2, l1, behind) in table.items()
+    )
+    return picture(title, figure, f"{about}: {said}.")

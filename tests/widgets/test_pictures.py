@@ -1,5 +1,5 @@
 from tests.figures import case
-from widgets.pictures import bytes_and_launches, tile_and_strips
+from widgets.pictures import bytes_and_launches, tile_and_strips, way_to_registers
 
 
 def test_bytes_and_launches_names_the_kernel_furthest_above_the_line():
@@ -16,3 +16,11 @@ def test_bytes_and_launches_names_the_kernel_furthest_above_the_line():
 def test_tile_and_strips():
     panel = tile_and_strips()
     assert panel.png and "a strip of A, BLOCK_M rows and all of K" in panel.sentence
+
+
+def test_the_way_to_registers_is_said():
+    panel = way_to_registers({"kept": (1.0, 1.0, 2.0, "517 µs"), "twice": (1.1, 2.0, 3.0, "661 µs")}, "T", "A")
+    assert panel.png and panel.sentence == (
+        "A: kept 1.00 trips from DRAM to L2, 1.00 from L2 to L1, 2.00 from L1 to registers, 517 µs; "
+        "twice 1.10 trips from DRAM to L2, 2.00 from L2 to L1, 3.00 from L1 to registers, 661 µs."
+    )
