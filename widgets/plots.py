@@ -55,7 +55,7 @@ def columns(
             ((left + place * wide) / WIDTH, foot / height, (wide - 8) / WIDTH, _ROW * len(table) / height)
         )
         letters = max(len(forms[name].format(values[name])) for values in table.values() if name in values)
-        room = 1 - min(0.6, (letters * _LETTER + 8) / (wide - 8))  # the rest is for the number behind the bar
+        room = 1 - min(0.6, (letters * 7.6 + 8) / (wide - 8))  # the rest is for the number behind the bar
         axes.set(xlim=(0, (most[name] or 1) / room), ylim=(len(table) - 0.5, -0.5))
         axes.axis("off")
         axes.axvline(0, color="#888888", linewidth=1)
@@ -143,7 +143,7 @@ def lines(
         axes.plot(*zip(*points), marker + "-", color=colour, markersize=6, linewidth=1.8)
         x, y = points[-1]
         if x < max(ticks) / 2:  # a line that ends early has its name there
-            axes.annotate(name, (x, y), (9, 0), textcoords="offset points", fontsize=9, color=dark, weight="bold")
+            axes.annotate(name, (x, y), (9, 6), textcoords="offset points", fontsize=9, color=dark, weight="bold")
         else:
             ends.append((below(y), name, dark))
     lowest = 0.0

@@ -10,7 +10,7 @@ from kernels.rmsnorm import rmsnorm_ops, rmsnorm_traffic
 from widgets.panel import BLACK, BLUE, ORANGE, Example, Panel, canvas, menu, whole
 from widgets.words import size
 
-EXAMPLE = Example(typed="2", told="step 2 of 6, kernel 2 of 6, mean")
+EXAMPLE = Example(typed="5", told="step 5 of 6, kernel 5 of 6, x * scale", shown={"step": 3})
 
 SIX, TWICE, ONCE = "six kernels", "one kernel, reads twice", "one kernel, keeps the row"
 WAYS = (SIX, TWICE, ONCE)

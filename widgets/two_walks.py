@@ -5,7 +5,7 @@ from matplotlib.patches import Rectangle
 from instruments.cache import L2
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Example, Panel, canvas, menu, whole
 
-EXAMPLE = Example(typed="17", told="step 17 of 32: the second reading")
+EXAMPLE = Example(typed="17", told="step 17 of 32: the second reading", shown={"step": 10})
 
 TILE_KIB = 4  # of 2,048 bf16 elements, as in kernels/rmsnorm.py's two_pass
 ROWS_KIB = (16, 32, 64, 128)
