@@ -84,13 +84,14 @@ def curves(xs: list, lines: dict, title: str, sentence: str, x: tuple, y: tuple)
     """Lines, each with its name at its right end, both scales logarithmic.
 
     lines: name -> a value for each of `xs`, None where there is none. x, y: what the axis shows, and its ticks as
-    {value: words}, whose ends are the axis' own.
+    {value: words}; those of y are all shown, those of x where the lines are.
     """
     figure = canvas(height=320)
     axes = figure.add_axes((0.1, 0.15, 0.65, 0.74))
-    axes.set(xscale="log", yscale="log", xlim=(min(x[1]), max(x[1])), ylim=(min(y[1]), max(y[1])))
+    axes.set(xscale="log", yscale="log", xlim=(min(xs), max(xs)), ylim=(min(y[1]), max(y[1])))
     axes.minorticks_off()
-    axes.set_xticks(list(x[1]), x[1].values())
+    shown = {at: words for at, words in x[1].items() if min(xs) <= at <= max(xs)}
+    axes.set_xticks(list(shown), shown.values())
     axes.set_yticks(list(y[1]), y[1].values())
     axes.set_xlabel(x[0], fontsize=9)
     axes.text(0, 1.05, y[0], fontsize=9, transform=axes.transAxes)
@@ -102,11 +103,12 @@ def curves(xs: list, lines: dict, title: str, sentence: str, x: tuple, y: tuple)
     ):
         known = [(at, value) for at, value in zip(xs, values) if value is not None]
         axes.plot(*zip(*known), marker + "-", color=colour, markersize=5, clip_on=False)
-        ends[name] = axes.transAxes.inverted().transform(axes.transData.transform(known[-1]))[1], colour
+        ends[name] = axes.transAxes.inverted().transform(axes.transData.transform(known[-1]))[1], colour, marker
     height = -1.0  # of the name below
-    for name, (end, colour) in sorted(ends.items(), key=lambda item: item[1][0]):
+    for name, (end, colour, marker) in sorted(ends.items(), key=lambda item: item[1][0]):
         height = max(end, height + 0.075)
-        axes.text(1.02, height, name, color=colour, fontsize=9.5, va="center", transform=axes.transAxes)
+        axes.plot([1.035], [height], marker, color=colour, markersize=5, clip_on=False, transform=axes.transAxes)
+        axes.text(1.055, height, name, fontsize=9.5, va="center", transform=axes.transAxes)
     return picture(title, figure, sentence)
 
 
@@ -118,9 +120,9 @@ def counts(found: dict, mark: tuple, title: str, sentence: str, x: str, y: str) 
     axes.bar(list(found), list(found.values()), 0.7 * step, color=RED, hatch="//", edgecolor="white")
     most = max(found.values())
     for value, often in found.items():
-        axes.text(value, often, f" {often} ", ha="center", va="bottom", fontsize=9, color=RED)
+        axes.text(value, often, f" {often} ", ha="center", va="bottom", fontsize=9)
     axes.axvline(mark[0], color=BLUE, linewidth=2.5)
-    axes.text(mark[0] + step / 8, 1.25 * most, mark[1], color=BLUE, fontsize=10, va="center")
+    axes.text(mark[0] + step / 8, 1.25 * most, mark[1], fontsize=10, va="center")
     axes.set_ylim(0, 1.35 * most)
     axes.set_xticks(sorted(found))
     axes.set_xlabel(x, fontsize=9)
@@ -148,7 +150,7 @@ def neighbours(marks: dict, title: str, sentence: str) -> Panel:
         axes.plot([value, value], [0, height], color=colour, linewidth=2)
         axes.plot([value], [0], "o", color=colour, markersize=6)
         place = value + (-0.1 if side == "right" else 0.1)
-        axes.text(place, height, name, color=colour, ha=side, va="bottom", fontsize=9.5)
+        axes.text(place, height, name, ha=side, va="bottom", fontsize=9.5)
     return picture(title, figure, sentence)
 
 

@@ -1,6 +1,11 @@
 """Exercise 05b: right answers in several styles pass, and each plausible wrong one fails with the hint made for it."""
 
-from grading_tools import answer_tests, answers
+import pytest
+import torch
+from grading_tools import answer_tests, answers, module_of
+
+from instruments import backend
+from instruments.compiled import compile_launch
 
 EXERCISE = "05b_layernorm"
 SOLUTION = answers(EXERCISE)
@@ -176,3 +181,11 @@ def merge(count_a, mean_a, deviations_a, count_b, mean_b, deviations_b):
 }
 
 test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("cols", [1000, 8192])
+def test_the_solutions_kernel_compiles_without_spills(cols, arch):
+    with backend.captured() as records:
+        module_of(SOLUTION["05b.2"]).normalise(torch.empty(2, cols, dtype=torch.bfloat16), 1e-5)
+    assert len(records) == 1 and compile_launch(records[0], arch=arch).spills == 0
