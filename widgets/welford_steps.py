@@ -93,8 +93,8 @@ def welford_steps(step: int = 2) -> Panel:
         if step <= TILES:
             some = "one element" if seen <= LANES else f"{int(count[0])} elements ({shown})"
             return (
-                f"Tile {step} of {TILES}: each lane takes its next element (large dot), moves its mean (solid line) and "
-                f"adds to its squared deviations. Lane 0 has seen {some}: mean {mean[0]:,.2f}, squared deviations "
+                f"Tile {step} of {TILES}: each lane takes its next element (large dot), moves its mean (solid line) "
+                f"and adds to its squared deviations. Lane 0 has seen {some}: mean {mean[0]:,.2f}, squared deviations "
                 f"{number(deviations[0], digits=3)}. All lanes together: {own:.1f}."
             )
         if not merged:

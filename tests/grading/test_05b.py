@@ -75,7 +75,7 @@ def normalise(x, eps):
     return y, mean, scale
 """,
     ),
-    "persistent, the tail's squares taken off again": (
+    "persistent, squares masked": (
         "05b.2",
         """
 @triton.jit
@@ -99,6 +99,35 @@ def normalise(x, eps):
     mean, scale = (torch.empty(rows, device=x.device) for _ in range(2))
     walk[(min(3, rows), )](x, y, mean, scale, x.stride(0), rows, cols, eps, BLOCK=triton.next_power_of_2(cols))
     return [y, mean, scale]
+""",
+    ),
+    "a tree of merges": (
+        "05b.2",
+        """
+@triton.jit
+def merged(count_a, mean_a, squares_a, count_b, mean_b, squares_b):
+    count = count_a + count_b
+    share = tl.where(count > 0, count_b / tl.maximum(count, 1.0), 0.0)
+    apart = mean_b - mean_a
+    return count, mean_a + apart * share, squares_a + squares_b + apart * apart * count_a * share
+
+@triton.jit
+def tree_kernel(x_ptr, y_ptr, mean_ptr, scale_ptr, stride, cols, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < cols
+    x = tl.load(x_ptr + row * stride + columns, mask=inside, other=0.0).to(tl.float32)
+    _, mean, squares = tl.reduce((inside.to(tl.float32), x, tl.zeros_like(x)), 0, merged)
+    scale = 1 / tl.sqrt(squares / cols + eps)
+    tl.store(y_ptr + row * cols + columns, (x - mean) * scale, mask=inside)
+    tl.store(mean_ptr + row, mean)
+    tl.store(scale_ptr + row, scale)
+
+def normalise(x, eps):
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    mean, scale = torch.empty(2, len(x), device=x.device)
+    tree_kernel[(len(x), )](x, y, mean, scale, x.stride(0), x.shape[1], eps, BLOCK=triton.next_power_of_2(x.shape[1]))
+    return y, mean, scale
 """,
     ),
 }
