@@ -35,10 +35,14 @@ METRICS = {
     f"{LOADS}_lookup_hit.sum": "l1_hit",
     f"{FROM_L1}.sum": "l2_read",
     f"{FROM_L1}_lookup_hit.sum": "l2_hit",
+    "sm__warps_active.avg.per_cycle_active": "warps",
+    "launch__registers_per_thread": "registers",
     "gpu__time_duration.sum": "us",
 }
 UNITS = {
     "sector": 32,
+    "warp": 1,
+    "register/thread": 1,
     "byte": 1,
     "Kbyte": 1e3,
     "Mbyte": 1e6,
@@ -120,6 +124,7 @@ def main(arguments: list[str] | None = None) -> int:
             shape=run.shape,
             dtype="bf16",
             us=f.pop("us"),
+            warps=f.pop("warps"),
             **{name: int(value) for name, value in f.items()},
         )
         for run, f in zip(runs, read)

@@ -20,6 +20,8 @@ def second_reading_kernel(
     x_ptr,
     weight_ptr,
     y_ptr,
+    x_row_stride,
+    x_col_stride,
     cols,
     eps,
     BACKWARDS: tl.constexpr,
@@ -32,12 +34,12 @@ def second_reading_kernel(
 ):
     """One row in steps of [BLOCK], twice: x and y [rows, cols] contiguous, weight [cols]."""
     row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * cols
+    x_ptr += row * x_row_stride
     y_ptr += row * cols
     squares = tl.zeros([BLOCK], dtype=tl.float32)
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)  # [BLOCK]
-        x = tl.load(x_ptr + col, mask=col < cols, other=0.0, eviction_policy=FIRST).to(tl.float32)
+        x = tl.load(x_ptr + col * x_col_stride, mask=col < cols, other=0.0, eviction_policy=FIRST).to(tl.float32)
         squares += x * x
     scale = tl.rsqrt(tl.sum(squares) / cols + eps)
     last = (tl.cdiv(cols, BLOCK) - 1) * BLOCK
@@ -45,7 +47,7 @@ def second_reading_kernel(
         start = last - step if BACKWARDS else step
         col = start + tl.arange(0, BLOCK)
         mask = col < cols
-        x = tl.load(x_ptr + col, mask=mask, other=0.0, eviction_policy=SECOND).to(tl.float32)
+        x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0, eviction_policy=SECOND).to(tl.float32)
         weight = tl.load(weight_ptr + col, mask=mask, other=0.0, eviction_policy=WEIGHT, cache_modifier=WEIGHT_CACHE)
         y = x * scale * weight.to(tl.float32)
         tl.store(y_ptr + col, y.to(y_ptr.dtype.element_ty), mask=mask, cache_modifier=STORE_CACHE)
@@ -132,5 +134,5 @@ def second_reading(x: torch.Tensor, weight: torch.Tensor, variant: str = "plain"
     known = variants(cols, x.itemsize)
     if variant not in known:
         raise ValueError(f"variant: got {variant!r}, expected one of: {', '.join([*known, *RESIDENT])}")
-    second_reading_kernel[(rows,)](x, weight.contiguous(), y, cols, eps, **known[variant].config)
+    second_reading_kernel[(rows,)](x, weight.contiguous(), y, *x.stride(), cols, eps, **known[variant].config)
     return y

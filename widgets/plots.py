@@ -106,27 +106,21 @@ def lines(
     ticks: dict,
     form: str = "{:.2f}",
     marks: dict | None = None,
-    percent: bool = False,
     height: int = 300,
 ) -> Panel:
     """Lines over a logarithmic x, each with its name at its end.
 
     series: {name: [(x, y), ...]}. title, about, form: as for `columns`. across, up: what the axes show, with units.
-    ticks: {x: what stands there}. marks: {name: y} of dashed lines. percent: y is a share, drawn over a logarithmic
-    scale from 0.1% to 100%; otherwise y begins at 0.
+    ticks: {x: what stands there}. marks: {name: y} of dashed lines. y begins at 0.
     """
     marks = marks or {}
     figure = canvas(height=height)
     axes = figure.add_axes((0.095, 48 / height, 0.725, 1 - 66 / height))
     most = max([y for points in series.values() for _, y in points] + list(marks.values()))
-    axes.set(xscale="log", xlim=(min(ticks) / 1.15, max(ticks) * 1.15))
-    axes.set(**dict(yscale="log", ylim=(5e-4, 1.3)) if percent else dict(ylim=(0, 1.1 * most)))
+    axes.set(xscale="log", xlim=(min(ticks) / 1.15, max(ticks) * 1.15), ylim=(0, 1.1 * most))
     axes.minorticks_off()
-    if not percent:
-        axes.yaxis.set_major_formatter("{x:,.10g}")
+    axes.yaxis.set_major_formatter("{x:,.10g}")
     axes.set_xticks(list(ticks), list(ticks.values()), fontsize=9)
-    if percent:
-        axes.set_yticks([0.001, 0.01, 0.1, 1], ["0.1%", "1%", "10%", "100%"], fontsize=9)
     axes.set_xlabel(across, fontsize=9)
     axes.set_ylabel(up, fontsize=9)
     axes.grid(axis="y", color="#e3e3e3", linewidth=0.8)

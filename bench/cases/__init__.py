@@ -40,6 +40,9 @@ SHAPES = (
     (2, 65537),
 )
 
+#: Rows and columns of norms whose width is no power of two, as in models that people run.
+ODD_WIDTHS = ((65536, 768), (32768, 1536), (8192, 5120), (8192, 7168), (4096, 14336))
+
 
 @dataclass(frozen=True)
 class Case:

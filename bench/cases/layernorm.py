@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import SHAPES, Case, compiled, random
+from bench.cases import ODD_WIDTHS, SHAPES, Case, compiled, random
 from kernels import layernorm
 
 RAGGED = SHAPES
@@ -36,7 +36,8 @@ def _layernorm(rows, cols, dtype=torch.bfloat16):
 
 
 def cases() -> list[Case]:
-    return [_layernorm(8192, 8192), _layernorm(32768, 4096), _layernorm(4096, 65536)]
+    shapes = ((8192, 8192), (32768, 4096), (4096, 65536), *ODD_WIDTHS)
+    return [_layernorm(*shape) for shape in shapes]
 
 
 def sanitize(rows, cols, dtype):

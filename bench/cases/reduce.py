@@ -36,6 +36,7 @@ def cases() -> list[Case]:
         _row_sum(65536, 8192, paths=("streaming",)),
         _row_sum(8192, 65536),
         _row_sum(1048576, 128, paths=("resident",)),
+        _row_sum(64, 1 << 23),
     ]
 
 

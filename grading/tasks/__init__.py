@@ -464,7 +464,8 @@ def tasks_of(exercise: str) -> tuple:
 
 def exercise_with(task_id: str) -> str:
     """The exercise that a task's id belongs to by its number; '' for none."""
-    return next((name for name in exercises() if name[:2] == task_id[:2]), "")
+    number = task_id.partition(".")[0]
+    return next((name for name in exercises() if name.partition("_")[0] == number), "")
 
 
 def task(task_id: str) -> Task:

@@ -29,10 +29,3 @@ def test_lines_say_every_point():
     panel = lines(series, "T", "A", "KiB", "GB/s", {2: "2", 16: "16"}, form="{:,.0f}", marks={"roof": 4289})
     assert panel.sentence == "A: ours 4,000 at 2, 4,100 at 16; theirs 3,900 at 2."
     assert panel.png != lines(series, "T", "A", "KiB", "GB/s", {2: "2", 16: "16"}).png
-
-
-def test_lines_of_shares():
-    panel = lines(
-        {"off": [(256, 0.03), (512, 0.5)]}, "T", "A", "columns", "error", {256: "256"}, "{:.0%}", percent=True
-    )
-    assert panel.sentence == "A: off 3% at 256, 50% at 512."
