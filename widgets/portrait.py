@@ -9,7 +9,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -114,13 +114,17 @@ def _families() -> dict:
 
 @dataclass(frozen=True)
 class _Model:
-    """What the course knows of a function: its own name there, and its `..._traffic`, with the call's `settings`."""
+    """What the course knows of a function: its own name there, and its `..._traffic`.
+
+    settings: of the call, such as its path. dtypes: of the call's tensors, such as weight_dtype.
+    """
 
     name: str
     function: Callable
     traffic: Callable
     reference: Callable | None
     settings: dict
+    dtypes: dict
 
     def of(self, sizes: dict, least: bool = False) -> Traffic:
         """The bytes predicted at these sizes; least: those of the family's default, each byte once."""
@@ -168,8 +172,8 @@ def _model(function, like, arguments, options) -> _Model | None:
         call = {}
     asked = inspect.signature(traffic).parameters
     settings = {key: value for key, value in call.items() if key in asked and not isinstance(value, torch.Tensor)}
-    settings |= {f"{key}_dtype": value.dtype for key, value in call.items() if isinstance(value, torch.Tensor)}
-    return _Model(name, known, traffic, reference, settings)
+    dtypes = {f"{key}_dtype": value.dtype for key, value in call.items() if isinstance(value, torch.Tensor)}
+    return _Model(name, known, traffic, reference, settings, dtypes)
 
 
 def _sizes(arguments) -> dict:
@@ -203,9 +207,9 @@ class _Count:
 
 
 def _count(function, arguments, options, model) -> _Count:
+    if not isinstance(arguments, tuple) or not _tensors(arguments) or not _tensors(arguments)[0].numel():
+        raise ValueError("counted: expected a tuple of arguments, the first tensor with elements")
     tensors = _tensors(arguments)
-    if not tensors or not tensors[0].numel():
-        raise ValueError("counted: got no tensor with elements first, expected arguments of the function")
     shape = _shape(_lengths(arguments, model), _dtype(tensors[0]))
     held = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
     if held > MOST_COUNTED:
@@ -213,7 +217,7 @@ def _count(function, arguments, options, model) -> _Count:
     report = meter(function, *arguments, **options)
     if not report.launches:
         raise ValueError(f"function: {_name(function)} launched no kernel, expected one that does")
-    sizes = _sizes(arguments)
+    sizes = _sizes(arguments) | (model.dtypes if model else {})
     predicted = model.of(sizes) if model else None
     least = model.of(sizes, least=True).bytes if model else report.unique.bytes
     return _Count(shape, least, predicted, report)
@@ -252,6 +256,7 @@ class _Moment:
     counters: list = field(default_factory=list)
     counted_at: tuple = ()
     why: str = ""
+    here: bool = False
 
 
 def _roofs(work: Traffic, dtype: str, figures: Figures | None, card: GPU | None) -> tuple:
@@ -272,16 +277,17 @@ def _moments(function, arguments, options, model, gpu) -> list:
     if model is None:
         return []
     known = results.recorded()
-    mine = results.place().stem if torch.cuda.is_available() else None
+    device = _device()
+    mine = results.place().stem if device else None
     if gpu is not None and gpu.lower() not in known:
         raise ValueError(f"gpu: got {gpu!r}, expected one of: {', '.join(known) or 'none is recorded'}")
     whose = gpu.lower() if gpu else mine if mine in known else "h200" if "h200" in known else None
     figures = results.load(whose) if whose else None
     moments = [_of_record(case, figures, model, function) for case in figures.cases] if figures else []
     moments = [moment for moment in moments if moment]
-    if mine is None:
+    if device is None:
         return moments
-    here = _here(function, arguments, options, model, results.load(mine) if mine in known else None)
+    here = _here(function, arguments, options, model, device, results.load(mine) if mine in known else None)
     for moment in moments if whose == mine else ():
         if here.seconds and (moment.shape, moment.dtype) == (here.shape, here.dtype):
             beside = {f"{name}, recorded": seconds for name, seconds in moment.seconds.items()}
@@ -309,37 +315,49 @@ def _of_record(case: Case, figures: Figures, model: _Model, function) -> _Moment
         _sizes_of(case),
         [c for c in counters if (c.shape, c.dtype) == (case.shape, case.dtype)],
         tuple(dict.fromkeys(c.shape for c in counters)),
-        "" if function is model.function else f"{_name(function)} needs a GPU to be timed",
+        "" if function is model.function else f"{_name(function)} is not in the record; with a GPU it is timed here",
     )
 
 
-def _here(function, arguments, options, model, figures: Figures | None) -> _Moment:
+def _here(function, arguments, options, model, device: str, figures: Figures | None) -> _Moment:
     """The function, the course's and its reference op by op, in turns on this machine's GPU."""
-    first, sizes = _tensors(arguments)[0], _sizes(arguments)
-    device = torch.cuda.get_device_name()
+    sizes, dtype = _sizes(arguments) | model.dtypes, _dtype(_tensors(arguments)[0])
     work = model.of(sizes, least=True)
-    dtype = _dtype(first)
-    names = {_name(function): function, OURS: model.function, "eager ops": model.reference}
-    if function is model.function:
-        del names[_name(function)]
-    functions = {name: (lambda *a, f=f: f(*a, **options)) for name, f in names.items() if f}
     seconds, why = {}, ""
-    if not all(tensor.is_cuda for tensor in _tensors(arguments)):
-        why = "not timed: the arguments are not on the GPU"
-    else:
-        for name, each in list(functions.items()):
-            try:
-                each(*arguments)
-            except (TypeError, ValueError):  # the course's may take other arguments than the learner's
-                del functions[name]
+    if all(map(_on_gpu, _tensors(arguments))):
+        own = OURS if function is model.function else _name(function)
+        calls = {own: partial(function, **options)}
+        for name, peer in ((OURS, partial(model.function, **options)), ("eager ops", model.reference)):
+            if name != own and peer and _takes(peer, arguments):
+                calls[name] = peer
         try:
-            timed = timing.from_graphs(functions, arguments, work.bytes)
-            seconds = {name: each.median for name, each in timed.items()}
+            seconds = {name: each.median for name, each in timing.from_graphs(calls, arguments, work.bytes).items()}
         except RuntimeError as error:  # what cannot be captured in a CUDA graph
-            why = f"not timed: {str(error).splitlines()[0][:80]}"
+            why = f"Not timed: {str(error).splitlines()[0][:80]}"
+    else:
+        why = "Not timed: the arguments are not on the GPU"
     roofs = _roofs(work, dtype, figures, _card(device))
-    lengths = _lengths(arguments, model)
-    return _Moment(f"timed on this {device}", lengths, dtype, work, seconds, *roofs, sizes, [], (), why)
+    return _Moment(
+        f"on this {device}", _lengths(arguments, model), dtype, work, seconds, *roofs, sizes, why=why, here=True
+    )
+
+
+def _device() -> str | None:
+    """What the driver calls this machine's GPU."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def _on_gpu(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda
+
+
+def _takes(function, arguments) -> bool:
+    """Whether it takes the arguments that were made for another one."""
+    try:
+        function(*arguments)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _first_shown(moments: list, arguments, model) -> int:
@@ -349,7 +367,7 @@ def _first_shown(moments: list, arguments, model) -> int:
     def rank(place):
         moment = moments[place]
         same = (moment.shape, moment.dtype) == asked
-        return moment.where.startswith("timed") and bool(moment.seconds), same, bool(moment.counters), moment.work.bytes
+        return moment.here and bool(moment.seconds), not moment.here, same, bool(moment.counters), moment.work.bytes
 
     return max(range(len(moments)), key=rank)
 
@@ -474,6 +492,13 @@ def _pixels(css: float) -> int:
     return round(css * SHARPNESS)
 
 
+def _fitted(words: str, room: float, style: str = "") -> str:
+    """The words, cut where they need more CSS pixels than there are."""
+    while cells.font(_POINTS, style).getlength(words) > room * SHARPNESS:
+        words = f"{words[:-2]}…"
+    return words
+
+
 class _Picture:
     """One figure for all charts of a function, as high as the highest needs; `show` paints one of them."""
 
@@ -499,6 +524,7 @@ class _Picture:
         image = Image.fromarray(pixels)
         draw = ImageDraw.Draw(image)
         for x, middle, text, anchor, *style in words:
+            text = _fitted(text, x if anchor == "r" else WIDTH - x, *style)
             baseline = (middle + 0.35 * _POINTS * 100 / 72) * SHARPNESS
             draw.text(
                 (x * SHARPNESS, baseline), text, fill="black", font=cells.font(_POINTS, *style), anchor=f"{anchor}s"
@@ -512,13 +538,13 @@ class _Picture:
             pixels[_pixels(top + 4) : _pixels(top + _HEADING)] = 255
             words.append((12, top + _HEADING / 2 + 3, group.heading, "l", "-Bold"))
             top += _HEADING
-            for place, row in enumerate(group.rows):
-                words += self._row(pixels, row, top + (place + 0.5) * _ROW)
-            if any(row.colour for row in group.rows):
-                self._upright(pixels, 1, top, len(group.rows))
-                if group.mark:
-                    self._upright(pixels, group.mark, top, len(group.rows), dash=8)
-            top += _ROW * len(group.rows)
+            for row in group.rows:
+                words += self._row(pixels, row, top + _ROW / 2)
+                if row.colour:
+                    self._upright(pixels, 1, top)
+                if row.colour and group.mark:
+                    self._upright(pixels, group.mark, top, dash=6)
+                top += _ROW
         self.page.pixels = self._written(pixels, words)
 
     @staticmethod
@@ -527,8 +553,8 @@ class _Picture:
         top, bottom = _pixels(middle - _BAR / 2), _pixels(middle + _BAR / 2)
         read, end = (min(part, _MOST) for part in (row.parts[0], sum(row.parts)))
         ends = [_pixels(_ZERO + _ONE * part) for part in (0, read, end)]
-        said = ends[2] / SHARPNESS + 8
-        pixels[top:bottom, ends[2] : ends[2] + round(cells.font(_POINTS).getlength(row.said)) + 12] = 255
+        said = _ZERO + _ONE * max(end, 1) + 8 if row.colour else _ZERO + 8  # beyond the line at 1
+        pixels[top:bottom, _pixels(said) : _pixels(said) + round(cells.font(_POINTS).getlength(row.said))] = 255
         if row.colour:
             pixels[top:bottom, ends[0] : ends[2]] = cells.rgb(row.colour)
             y, x = np.ogrid[top:bottom, ends[1] : ends[2]]
@@ -540,8 +566,8 @@ class _Picture:
         return [(_ZERO - 8, middle, row.name, "r"), (said, middle, row.said, "l")]
 
     @staticmethod
-    def _upright(pixels: np.ndarray, multiple: float, top: float, rows: int, dash: int = 0):
-        """A line across the rows of a group; dash: pixels of its strokes and of the gaps between."""
+    def _upright(pixels: np.ndarray, multiple: float, top: float, dash: int = 0):
+        """A line across a row; dash: pixels of its strokes and of the gaps between."""
         at = _pixels(_ZERO + _ONE * multiple)
-        down = np.arange(_pixels(top), _pixels(top + _ROW * rows))
+        down = np.arange(_pixels(top), _pixels(top + _ROW))
         pixels[down[down // dash % 2 == 0] if dash else down, at - 1 : at + 1] = 0
