@@ -1,4 +1,4 @@
-"""Automated grading: `check` and `progress` in a notebook, `grade` on the command line; see grading/README.md."""
+"""Automated grading: `check`, `sample` and `progress` in notebooks, `grade` for marks; see grading/README.md."""
 
 
 def __getattr__(name: str):
@@ -7,6 +7,10 @@ def __getattr__(name: str):
         from grading.notebook import check
 
         return check
+    if name == "sample":
+        from grading.notebook import sample
+
+        return sample
     if name == "progress":
         from grading.tally import progress
 

@@ -14,14 +14,16 @@ LOOKS = {
     "not_attempted": ("·", "not attempted", "#555555", "#f0f0f0"),
     "ungraded": ("?", "not judged: the grader's fault", "#555555", "#f0f0f0"),
 }
+OFFERED = "bytes and time of your kernel on one chart"
 PUBLIC = "checked with the public seed; `grade` runs the same checks with another."
 
 
 class Card:
-    """A verdict, and how the exercise stands with it."""
+    """A verdict, and how the exercise stands with it. offer: code that shows more of what is right, '' for none."""
 
-    def __init__(self, verdict: Verdict, exercise: str):
+    def __init__(self, verdict: Verdict, exercise: str, offer: str = ""):
         self.verdict = verdict
+        self.offer = offer if self.right else ""
         points, pending, most = standing(exercise, diary.read())
         waiting = f", {pending} pending" if pending else ""
         self.so_far = f"this exercise so far: {points} of {most} points{waiting}"
@@ -37,6 +39,8 @@ class Card:
             lines.append(f"  {PUBLIC}")
         if self.verdict.status != "not_attempted":
             lines.append(f"  {self.so_far}")
+        if self.offer:
+            lines.append(f"  {OFFERED}: {self.offer}")
         return "\n".join(lines)
 
     def _repr_html_(self):
@@ -61,6 +65,12 @@ class Card:
             parts.append(lines("Not proved on this machine", v.unproved))
         small = [self.so_far] * (v.status != "not_attempted") + [PUBLIC] * self.right
         parts += [f'<p style="margin:8px 0 0;font-size:90%">{said(line[0].upper() + line[1:])}</p>' for line in small]
+        if self.offer:
+            code = said(self.offer.replace("; ", "\n"))
+            parts.append(
+                f'<details style="margin:8px 0 0"><summary>{OFFERED[0].upper()}{OFFERED[1:]}, in a cell of its own'
+                f'</summary><pre style="color:inherit;background:transparent;margin:4px 0 0">{code}</pre></details>'
+            )
         return (
             f'<div role="status" style="background:{ground};color:#1a1a1a;border-left:6px solid {colour};'
             f'padding:10px 14px;margin:4px 0;max-width:60em;line-height:1.45">{"".join(parts)}</div>'

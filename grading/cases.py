@@ -11,9 +11,9 @@ from grading.tasks import DType, Given, RandomTensor, Task, Tensor
 SPEED_ROWS = 16  # rows of a timed call's result that are judged
 
 
-def prepare(given: Given, folder: Path, turns: tuple) -> None:
+def prepare(given: Given, folder: Path, turns: tuple) -> dict:
     """Write tasks/<id>/ under `folder`: the inputs of every case at these turns, and task.json saying how to call
-    what."""
+    what, which is also returned."""
     task = given.task
     home = Path(folder) / "tasks" / task.id
     home.mkdir(parents=True, exist_ok=True)
@@ -32,6 +32,7 @@ def prepare(given: Given, folder: Path, turns: tuple) -> None:
         "speed": timed(task, given.seed, turns),
     }
     (home / "task.json").write_text(json.dumps(spec), encoding="utf-8")
+    return spec
 
 
 def _arguments(given: Given, index: int, turn: int, home: Path) -> list:

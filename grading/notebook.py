@@ -1,5 +1,5 @@
 """`check` inside a notebook: the same path as `grade`, with a public seed, in the notebook's own process and without a
-jail."""
+jail; and `sample`, a task's arguments to try a function on."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from grading.judge import add_play, judge, launches, left_by
 from grading.record import PLAYED, RUN, Verdict
 from grading.tasks import PUBLIC_SEED, Given, Task, exercise_with
 from grading.tasks import task as find_task
-from instruments import diary
+from instruments import backend, diary
 
 
 def verdict(task: Task, functions: tuple, module: str, seed: int = PUBLIC_SEED) -> Verdict:
@@ -44,9 +44,38 @@ def check(task_id: str, *functions) -> None:
     if found.status not in ("not_attempted", "ungraded"):
         points = diary.Points(found.status, found.points, found.pending_points, found.max_points)
         diary.keep_task(task.id, points)
-    show(Card(found, exercise_with(task_id)))
+    show(Card(found, exercise_with(task_id), offer(task)))
     if os.environ.get("NBGRADER_EXECUTION") and found.status not in ("passed", "pending"):
         raise AssertionError(found.hint or found.status)  # how nbgrader's validate and autograde learn of a failure
+
+
+def sample(task_id: str, timed: bool = False) -> tuple:
+    """The arguments of a task's first case, where kernels run; timed: those of the call that a GPU times.
+
+    Raises ValueError for a task that is not there, or is not timed.
+    """
+    task = find_task(task_id)
+    if timed and task.speed is None:
+        raise ValueError(f"timed: {task_id} has no timed call, expected False")
+    with tempfile.TemporaryDirectory(prefix="sample-") as place:
+        spec = cases.prepare(Given(task, PUBLIC_SEED), Path(place), (0,))
+        if timed:
+            return tuple(probe.random_arguments(spec["speed"]).values())
+        return tuple(probe.load_arguments(spec["cases"][0]["turns"][0], Path(place) / "tasks" / task.id).values())
+
+
+def offer(task: Task) -> str:
+    """What shows the portrait of a kernel task's first function, as code; '' for other tasks."""
+    if not task.kernel:
+        return ""
+    arguments = f'*sample("{task.id}")'
+    if task.speed and backend.device() == "cuda":
+        arguments = f'*sample("{task.id}", timed=True), counted=sample("{task.id}")'
+    like = f', like="{task.like}"' if task.like else ""
+    return (
+        "from grading import sample; from widgets import portrait; "
+        f"portrait({next(iter(task.functions))}, {arguments}{like})"
+    )
 
 
 def show(card: Card) -> None:

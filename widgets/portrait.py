@@ -60,7 +60,7 @@ def portrait(
             f"function: nothing is known of {_name(function)}: {count.why}, and no record; expected one of the "
             'course\'s functions, or like="..." with the name of one'
         )
-    charts = [_groups(function, count, moment, model) for moment in moments or [None]]
+    charts = [_groups(_name(function, model), count, moment, model) for moment in moments or [None]]
     picture = _Picture(charts)
     controls, start = {}, 0
     if len(moments) > 1:
@@ -90,8 +90,11 @@ def _tensors(arguments) -> list:
     return [argument for argument in arguments if isinstance(argument, torch.Tensor)]
 
 
-def _name(function) -> str:
+def _name(function, model=None) -> str:
+    """What it is called, unlike the function of the course that it is compared with."""
     name = getattr(function, "__name__", type(function).__name__)
+    if model and name == model.name and function is not model.function:
+        return f"your {name}"
     return "your function" if name == "<lambda>" else name
 
 
@@ -164,12 +167,13 @@ def _model(function, like, arguments, options) -> _Model | None:
     if name not in families or (like is None and families[name][0] is not function):
         return None
     known, traffic, reference = families[name]
+    signature = inspect.signature(known)
     try:
-        bound = inspect.signature(known).bind(*arguments, **options)
-        bound.apply_defaults()
-        call = bound.arguments
+        bound = signature.bind(*arguments, **options)
     except TypeError:  # a learner's function may take something else
-        call = {}
+        bound = signature.bind_partial()
+    bound.apply_defaults()
+    call = bound.arguments
     asked = inspect.signature(traffic).parameters
     settings = {key: value for key, value in call.items() if key in asked and not isinstance(value, torch.Tensor)}
     dtypes = {f"{key}_dtype": value.dtype for key, value in call.items() if isinstance(value, torch.Tensor)}
@@ -242,7 +246,8 @@ def _shape(lengths: tuple, dtype: str = "") -> str:
 @dataclass(frozen=True)
 class _Moment:
     """Times at one shape. seconds: {implementation: of a call, on the GPU alone}. roof, datasheet: seconds that no
-    kernel with this work beats, at the rates of torch's own copy and product there, and at the datasheet's."""
+    kernel with this work beats, at the rates of torch's own copy and product there, and at the datasheet's. own: which
+    of the implementations is the call itself; None where none is."""
 
     where: str
     shape: tuple
@@ -256,6 +261,7 @@ class _Moment:
     counters: list = field(default_factory=list)
     counted_at: tuple = ()
     why: str = ""
+    own: str | None = None
     here: bool = False
 
 
@@ -303,7 +309,7 @@ def _card(device: str) -> GPU | None:
 def _of_record(case: Case, figures: Figures, model: _Model, function) -> _Moment | None:
     if case.kernel != model.recorded_as:
         return None
-    work, card = Traffic({"all": case.bytes}, flops=case.flops), _card(figures.device)
+    work, card, own = Traffic({"all": case.bytes}, flops=case.flops), _card(figures.device), function is model.function
     counters = [c for c in figures.counters if c.kernel == case.kernel]
     return _Moment(
         f"recorded on the {card.name if card else figures.device}",
@@ -315,7 +321,8 @@ def _of_record(case: Case, figures: Figures, model: _Model, function) -> _Moment
         _sizes_of(case),
         [c for c in counters if (c.shape, c.dtype) == (case.shape, case.dtype)],
         tuple(dict.fromkeys(c.shape for c in counters)),
-        "" if function is model.function else f"{_name(function)} is not in the record; with a GPU it is timed here",
+        "" if own else f"{_name(function, model)} is not in the record; with a GPU it is timed here",
+        own=OURS + model.way if own and model.way is not None else None,
     )
 
 
@@ -323,9 +330,9 @@ def _here(function, arguments, options, model, device: str, figures: Figures | N
     """The function, the course's and its reference op by op, in turns on this machine's GPU."""
     sizes, dtype = _sizes(arguments) | model.dtypes, _dtype(_tensors(arguments)[0])
     work = model.of(sizes, least=True)
+    own = OURS if function is model.function else _name(function, model)
     seconds, why = {}, ""
     if all(map(_on_gpu, _tensors(arguments))):
-        own = OURS if function is model.function else _name(function)
         calls = {own: partial(function, **options)}
         for name, peer in ((OURS, partial(model.function, **options)), ("eager ops", model.reference)):
             if name != own and peer and _takes(peer, arguments):
@@ -338,7 +345,16 @@ def _here(function, arguments, options, model, device: str, figures: Figures | N
         why = "Not timed: the arguments are not on the GPU"
     roofs = _roofs(work, dtype, figures, _card(device))
     return _Moment(
-        f"on this {device}", _lengths(arguments, model), dtype, work, seconds, *roofs, sizes, why=why, here=True
+        f"on this {device}",
+        _lengths(arguments, model),
+        dtype,
+        work,
+        seconds,
+        *roofs,
+        sizes,
+        why=why,
+        own=own,
+        here=True,
     )
 
 
@@ -408,14 +424,14 @@ def _bar(name: str, read: int, written: int, least: int, colour: str) -> _Row:
     return _Row(name, said, colour, (read / least, written / least))
 
 
-def _count_group(name: str, count: _Count, model: _Model | None, own: bool) -> _Group:
+def _count_group(name: str, count: _Count, model: _Model | None) -> _Group:
     """Predicted, requested and unique, at the size that was counted here."""
     if count.report is None:
         said = f"Nothing was counted here: {count.why}"
         return _Group(said, [], f"{said}.")
     bytes_of = [("requested", count.report.traffic, ORANGE), ("unique", count.report.unique, PURPLE)]
     if count.predicted:
-        bytes_of.insert(0, ("predicted" if own else f"predicted for {model.name}", count.predicted, SKY))
+        bytes_of.insert(0, ("predicted" if name == model.name else f"predicted for {model.name}", count.predicted, SKY))
     rows = [_bar(what, moved.bytes_read, moved.bytes_written, count.least, colour) for what, moved, colour in bytes_of]
     said = ", ".join(f"{row.name} {row.multiple}" for row in rows)
     said = f"{name}, counted here at {count.shape}: {said} times {size(count.least)}, each byte once."
@@ -446,10 +462,10 @@ def _moved_group(moment: _Moment, model: _Model) -> _Group:
     )
 
 
-def _time_group(name: str, moment: _Moment, model: _Model, own: bool) -> _Group:
+def _time_group(moment: _Moment, model: _Model) -> _Group:
     """Times at that shape, the function's own first; the others are its peers."""
     shown = {whose.replace(OURS, model.name): seconds for whose, seconds in moment.seconds.items()}
-    called = name if not own else None if model.way is None else name + model.way
+    called = moment.own and moment.own.replace(OURS, model.name)
     rows = [_Row("", moment.why)] if moment.why else []
     for whose in sorted(shown, key=lambda whose: whose != called):
         times = shown[whose] / moment.roof
@@ -469,12 +485,11 @@ def _time_group(name: str, moment: _Moment, model: _Model, own: bool) -> _Group:
     return _Group(heading, rows, " ".join(said), moment.datasheet and moment.datasheet / moment.roof)
 
 
-def _groups(function, count: _Count, moment: _Moment | None, model: _Model | None) -> list:
+def _groups(name: str, count: _Count, moment: _Moment | None, model: _Model | None) -> list:
     """What one picture shows."""
-    name, own = _name(function), bool(model) and function is model.function
-    groups = [_count_group(name, count, model, own)]
+    groups = [_count_group(name, count, model)]
     if moment:
-        return [*groups, _moved_group(moment, model), _time_group(name, moment, model, own)]
+        return [*groups, _moved_group(moment, model), _time_group(moment, model)]
     unknown = "no figures of it are recorded" if model else 'give like="..." for those of a function of the course'
     return [*groups, _Group(f"Moved by DRAM, and times: {unknown}", [], f"DRAM's bytes and times: {unknown}.")]
 
@@ -514,7 +529,7 @@ class _Picture:
             at = _ZERO + multiple * _ONE
             self.page.pixels[_pixels(_HEADING) : _pixels(foot), _pixels(at)] = _LINE
             words.append((at, foot + 9, str(multiple), "m"))
-        words += [(_ZERO - 14, foot + 9, "times the least", "r")]
+        words += [(_ZERO - 14, foot + 9, "multiples", "r")]
         words += [(_ZERO + _MOST * _ONE + 18, foot + 9, "hatched: written", "l")]
         self.ground = self._written(self.page.pixels, words)
 

@@ -248,16 +248,20 @@ def _report(capsys, name: str, what: str, latencies: list):
 
 
 def _tried(name: str) -> tuple:
-    """(its Example, its title, the cell that shows it) of a panel; `watch` is handed a kernel."""
+    """(its Example, its title, the cell that shows it) of a panel; two are handed a kernel."""
     if name == "watch":
         call = "watch(copy, torch.rand(20_000))"
         source = f"import torch\nfrom kernels.copy import copy\nfrom widgets import watch\n{call}"
         return Example(typed="3", told="Program 3"), widgets.watch(copy, torch.rand(20_000)).title, source
+    if name == "portrait":
+        call = "portrait(copy, torch.rand(20_000))"
+        source = f"import torch\nfrom kernels.copy import copy\nfrom widgets import portrait\n{call}"
+        return Example(typed="1", told="at 8,192 x 8,192 bf16"), "Portrait of copy", source
     example = PANELS[name]
     return example, getattr(widgets, name)().title, f"from widgets import {name}\n{name}(**{example.shown!r})"
 
 
-@pytest.mark.parametrize("name", [*PANELS, "watch"])
+@pytest.mark.parametrize("name", [*PANELS, "watch", "portrait"])
 def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
     example, title, source = _tried(name)
     _open_and_run(page, lab, _notebook(lab[1], f"{name}.ipynb", source))

@@ -22,11 +22,11 @@ def own(tmp_path, monkeypatch):
     monkeypatch.setattr(diary, "_session", diary.Diary())
 
 
-def card(status):
+def card(status, offer=""):
     verdict = Verdict(id="05.3", title="The resident kernel", status=status, max_points=5, **STATES[status])
     if status != "not_attempted":
         diary.keep_task("05.3", diary.Points(status, verdict.points, verdict.pending_points, 5))
-    return Card(verdict, "05_rmsnorm")
+    return Card(verdict, "05_rmsnorm", offer)
 
 
 @pytest.mark.parametrize("status", STATES)
@@ -38,6 +38,15 @@ def test_states(status):
         assert words in page and words in text
     assert "<the mask>" not in page and "<1 point>" not in page, "what a learner's code says is text"
     assert ("this exercise so far" in text) == (status != "not_attempted")
+
+
+@pytest.mark.parametrize("status", STATES)
+def test_only_what_is_right_is_offered_a_portrait(status):
+    shown = card(status, 'import a; portrait(f, like="<b>")')
+    right = status in ("passed", "pending")
+    assert repr(shown).count('on one chart: import a; portrait(f, like="<b>")') == right
+    page = shown._repr_html_()
+    assert page.count("<details") == page.count("import a\nportrait(f, like=&quot;&lt;b&gt;&quot;)</pre>") == right
 
 
 def test_no_two_states_look_alike():

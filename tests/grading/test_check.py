@@ -1,10 +1,14 @@
 """`check` in a notebook: what it prints, and how it tells nbgrader."""
 
+import re
+
 import pytest
+import torch
 from grading_tools import answers, edited, module_of
 
-from grading import check
-from grading.tasks import task
+from grading import check, notebook, sample
+from grading.notebook import offer
+from grading.tasks import exercise_with, exercises, task, tasks_of
 
 SOLUTION = answers("05_rmsnorm")
 
@@ -28,6 +32,7 @@ def test_a_right_answer_is_told_what_was_proved_and_what_waits(capsys):
         "no access out of bounds",
         "needs a GPU",
         "public seed",
+        'portrait(gemma_norm, *sample("05.3"), like="rmsnorm")',
     ):
         assert words in said, said
 
@@ -67,6 +72,41 @@ def test_nbgrader_learns_of_a_failure_by_an_exception(monkeypatch, capsys):
     checked("05.2", SOLUTION["05.2"], "tile_loop")
     with pytest.raises(AssertionError):
         checked("05.2", "def tile_loop(x, weight, eps, block):\n    raise NotImplementedError()", "tile_loop")
+
+
+KERNEL_TASKS = [task for exercise in sorted(exercises()) for task in tasks_of(exercise) if task.kernel]
+
+
+@pytest.mark.parametrize("task", KERNEL_TASKS, ids=lambda task: task.id)
+def test_the_portrait_that_a_pass_offers_can_be_drawn(task):
+    """As a learner would have it, from the cell that the card shows; its model is of the very bytes of the answer."""
+    scope = vars(module_of(answers(exercise_with(task.id))[task.id]))
+    *imports, shown = offer(task).split("; ")
+    for line in imports:
+        exec(line, scope)
+    sentence = eval(shown, scope).sentence
+    assert next(iter(task.functions)) in shown and "requested " in sentence
+    if task.like:
+        assert f"predicted for {task.like} 1.00" in sentence and "recorded on the H200" in sentence
+        unique = float(re.search(r"unique ([\d.]+) times", sentence)[1])
+        assert 0.99 < unique < 1.01, "the model fits the task"
+
+
+def test_a_right_plain_answer_is_offered_none(capsys):
+    checked("05.2", SOLUTION["05.2"], "tile_loop")
+    assert "portrait" not in capsys.readouterr().out
+
+
+def test_a_sample_is_the_first_case_or_the_timed_call(monkeypatch):
+    x, weight, eps = sample("05.3")
+    assert (x.shape, x.dtype, weight.shape, eps) == ((4, 256), torch.float32, (256,), 1e-6)
+    assert torch.equal(x, sample("05.3")[0]), "the same each time"
+    assert sample("05.4")[-1] is torch.float32
+    with pytest.raises(ValueError, match="timed: 02.2 has no timed call"):
+        sample("02.2", timed=True)
+    monkeypatch.setattr(notebook.backend, "device", lambda: "cuda")
+    assert 'portrait(gemma_norm, *sample("05.3", timed=True), counted=sample("05.3")' in offer(task("05.3"))
+    assert "timed" not in offer(task("02.2")) and not offer(task("05.2"))
 
 
 def test_wrong_calls_are_explained():
