@@ -254,9 +254,9 @@ def _tried(name: str) -> tuple:
         source = f"import torch\nfrom kernels.copy import copy\nfrom widgets import watch\n{call}"
         return Example(typed="3", told="Program 3"), widgets.watch(copy, torch.rand(20_000)).title, source
     if name == "portrait":
-        call = "portrait(copy, torch.rand(20_000))"
-        source = f"import torch\nfrom kernels.copy import copy\nfrom widgets import portrait\n{call}"
-        return Example(typed="1", told="at 8,192 x 8,192 bf16"), "Portrait of copy", source
+        call = "portrait(rmsnorm, torch.rand(16, 1024), torch.rand(1024))"
+        source = f"import torch\nfrom kernels.rmsnorm import rmsnorm\nfrom widgets import portrait\n{call}"
+        return Example(typed="9", told="at 4,096 x 65,536 bf16"), "Portrait of rmsnorm", source
     example = PANELS[name]
     return example, getattr(widgets, name)().title, f"from widgets import {name}\n{name}(**{example.shown!r})"
 
