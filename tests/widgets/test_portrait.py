@@ -67,6 +67,12 @@ def charts_kept(monkeypatch):
     monkeypatch.setattr(inside.Panel, "charts", property(lambda panel: panel.figure.charts), raising=False)
 
 
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    """The tests tell the same everywhere; `gpu` puts one there."""
+    monkeypatch.setattr(inside, "_device", lambda: None)
+
+
 def approximately(row, nbytes, least):
     return sum(row.parts) == pytest.approx(nbytes / least) and inside.size(nbytes) in row.said
 
@@ -230,7 +236,7 @@ def test_long_names_are_cut():
 
 
 @pytest.fixture
-def gpu(monkeypatch):
+def gpu(no_gpu, monkeypatch):
     """A machine that believes to have an H200, on which every call takes as many µs as its name has letters."""
     timed = []
 
