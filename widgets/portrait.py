@@ -267,15 +267,17 @@ class _Moment:
 
 def _roofs(work: Traffic, dtype: str, figures: Figures | None, card: GPU | None) -> tuple:
     """(seconds at measured rates, whose rates, seconds at the datasheet's or None)."""
-    copy = figures.copy_gbps * 1e9 if figures else timing.copy_roof()
-    rates = figures.matmul_tflops if figures else {}
-    datasheet, compute = None, 0
+    copy = figures.copy_gbps * 1e9 if figures else timing.copy_roof(1 << 30)
+    products = figures.matmul_tflops if figures else {}
+    roofs = {"torch's copy": work.bytes / copy}
     if card:
-        on_matrix = work.intensity > card.ridge("vector") and dtype in card.matrix
-        datasheet = work.roofline_seconds(card, dtype if on_matrix else "vector")
-        compute = work.flops / (rates[dtype] * 1e12) if on_matrix and dtype in rates else 0
-    roof = max(work.bytes / copy, compute)
-    return roof, "torch's product" if roof == compute else "torch's copy", datasheet
+        unit = dtype if work.intensity > card.ridge("vector") and dtype in card.matrix else "vector"
+        if unit in products:
+            roofs["torch's product"] = work.flops / (products[unit] * 1e12)
+        else:
+            roofs[f"the datasheet's {unit} units"] = work.compute_seconds(card, unit)
+    rate = max(roofs, key=roofs.get)
+    return roofs[rate], rate, work.roofline_seconds(card, unit) if card else None
 
 
 def _moments(function, arguments, options, model, gpu) -> list:

@@ -265,6 +265,25 @@ def test_with_a_gpu_the_learners_function_is_timed_beside_the_courses(gpu):
     assert panel.controls["record"].max == 1 + sum(case.kernel == "rmsnorm" for case in H200.cases)
 
 
+def test_a_product_that_no_matrix_unit_takes_is_held_to_the_vector_units(gpu):
+    panel = portrait(matmul, torch.ones(1000, 500), torch.ones(500, 1000))
+    seconds = 2 * 1000 * 1000 * 500 / GPUS["H200"].vector
+    assert f"Time of a call: 1 is {inside.time(seconds)}, at the rate of the datasheet's vector units" in str(
+        shown(panel)
+    )
+    assert shown(panel)[2].mark == 1
+
+
+def test_a_gpu_without_figures_or_datasheet_still_times(gpu, monkeypatch):
+    monkeypatch.setattr(inside, "_device", lambda: "NVIDIA Unheard-of")
+    monkeypatch.setattr(results, "place", lambda: results.RESULTS / "unheard-of.json")
+    monkeypatch.setattr(inside.timing, "copy_roof", lambda nbytes: 1e12)
+    panel = portrait(copy, torch.ones(1000))
+    assert shown(panel)[2].heading == "Time of a call: 1 is 8 ns, at the rate of torch's copy"
+    assert "on this NVIDIA Unheard-of at 1,000 fp32" in panel.sentence
+    assert "recorded on the H200" in panel.set(record=2).sentence
+
+
 def test_with_a_gpu_recorded_peers_of_the_same_shape_stand_beside(gpu):
     x = torch.ones(1, 4096, dtype=BF16)
     times = rows_of(portrait(rmsnorm, x, x[0]), "Time of a call")
