@@ -245,9 +245,12 @@ def _shape(lengths: tuple, dtype: str = "") -> str:
 
 @dataclass(frozen=True)
 class _Moment:
-    """Times at one shape. seconds: {implementation: of a call, on the GPU alone}. roof, datasheet: seconds that no
-    kernel with this work beats, at the rates of torch's own copy and product there, and at the datasheet's. own: which
-    of the implementations is the call itself; None where none is."""
+    """Times at one shape, recorded or measured here.
+
+    seconds: {implementation: of a call, on the GPU alone}. roof: seconds for the work at `rate`, that of torch's own
+    copy or product; datasheet: at the datasheet's. counters: of this shape; counted_at: shapes that have any. why:
+    what the function itself lacks. own: which of the implementations is the call; None where none is.
+    """
 
     where: str
     shape: tuple
@@ -452,7 +455,9 @@ def _moved_group(moment: _Moment, model: _Model) -> _Group:
     rows += [_bar(f"moved, {c.variant}", c.dram_read, c.dram_written, least, GREEN) for c in moment.counters]
     if not moment.counters:
         elsewhere = " and ".join(map(_shape, moment.counted_at))
-        rows.append(_Row("moved by DRAM", "not recorded" + (f" here, only at {elsewhere}" if elsewhere else "")))
+        rows.append(
+            _Row("moved by DRAM", "not recorded" + (f" at this shape, only at {elsewhere}" if elsewhere else ""))
+        )
     shape = _shape(moment.shape, moment.dtype)
     moved = ", ".join(f"{row.multiple} ({c.variant})" for row, c in zip(rows[1:], moment.counters))
     said = f"predicted {rows[0].multiple if rows[0].colour else rows[0].said}, "

@@ -122,7 +122,7 @@ def test_each_record_is_held_to_the_file():
             row = bytes_rows[f"moved, {variant}"]
             assert row.parts == (counter.dram_read / case.bytes, counter.dram_written / case.bytes)
         if not moved:
-            assert bytes_rows["moved by DRAM"].said.startswith("not recorded here, only at 1,024 x 8,192 and ")
+            assert bytes_rows["moved by DRAM"].said.startswith("not recorded at this shape, only at 1,024 x 8,192 and ")
         times = rows_of(panel, "Time of a call")
         assert len(times) == len(case.impl)
         for name, timed in case.impl.items():
