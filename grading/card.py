@@ -18,10 +18,10 @@ PUBLIC = "checked with the public seed; `grade` runs the same checks with anothe
 
 
 class Card:
-    """A verdict, and how the exercise stands with it."""
+    """A verdict, and how the exercise stands with it. watch: the call that shows in widgets.watch what went wrong."""
 
-    def __init__(self, verdict: Verdict, exercise: str):
-        self.verdict = verdict
+    def __init__(self, verdict: Verdict, exercise: str, watch: str = ""):
+        self.verdict, self.watch = verdict, watch
         points, pending, most = standing(exercise, diary.read())
         waiting = f", {pending} pending" if pending else ""
         self.so_far = f"this exercise so far: {points} of {most} points{waiting}"
@@ -33,6 +33,8 @@ class Card:
 
     def __repr__(self):
         lines = [str(self.verdict)]
+        if self.watch:
+            lines.append(f"  watch it: {self.watch}")
         if self.right:
             lines.append(f"  {PUBLIC}")
         if self.verdict.status != "not_attempted":
@@ -55,6 +57,9 @@ class Card:
         ]
         if v.hint:
             parts.append(f'<p style="margin:8px 0 0;white-space:pre-wrap;overflow-wrap:anywhere">{said(v.hint)}</p>')
+        if self.watch:
+            call = f'<code style="color:inherit;background:none;overflow-wrap:anywhere">{said(self.watch)}</code>'
+            parts.append(f'<p style="margin:8px 0 0">Watch it: {call}</p>')
         if v.proved:
             parts.append(lines("Proved", v.proved))
         if v.unproved:

@@ -1,10 +1,16 @@
-"""`check` in a notebook: what it prints, and how it tells nbgrader."""
+"""`check` in a notebook: what it prints and shows, and how it tells nbgrader."""
+
+import re
 
 import pytest
+import torch
 from grading_tools import answers, edited, module_of
 
-from grading import check
-from grading.tasks import task
+from grading import check, inputs, notebook
+from grading.arrays import STORAGE
+from grading.card import Card
+from grading.tasks import PUBLIC_SEED, Given, task
+from widgets import Panel, watch
 
 SOLUTION = answers("05_rmsnorm")
 
@@ -60,6 +66,80 @@ def test_a_stub_among_several_functions_is_named(capsys):
     )
     checked("05.1", "".join(f"def {name}(*sizes):\n    raise NotImplementedError()\n" for name in names), *names)
     assert "not attempted" in capsys.readouterr().out
+
+
+STORE = "tl.store(y_ptr + row * cols + columns, x * scale * (1 + weight), mask=inside)"
+#: {what is wrong with the answer to 05.3: (edits, `at` in the call to make, words of the panel)}
+SHOWN = {
+    "columns never written": (
+        [("triton.next_power_of_2(cols)", "1024")],
+        "('y', (0, 1024))",
+        "No program stores y[0, 1024]: this store comes nearest.",
+    ),
+    "a tail": ([("(1 + weight)", "(1 + weight) * (columns < 90)")], "('y', (", "] is stored here. Program"),
+    "rows": (
+        [(STORE, f"{STORE[:-1]} & (row < 2))")],
+        "('y', (2, 0))",
+        "No program stores y[2, 0]: here its lane is masked off.",
+    ),
+    "outside": ([(", mask=inside)\n    tl.store(scale", ")\n    tl.store(scale")], "'outside'", "OUTSIDE the tensor"),
+}
+
+
+def displayed(monkeypatch, source) -> list:
+    """What `check("05.3", gemma_norm)` displays in a notebook."""
+    from IPython import display
+
+    shown = []
+    monkeypatch.setattr(notebook, "in_notebook", lambda: True)
+    monkeypatch.setattr(display, "display", shown.append)
+    checked("05.3", source, "gemma_norm")
+    return shown
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_where_a_part_is_wrong_the_report_opens_watch_on_it(name, capsys, monkeypatch):
+    changes, at, words = SHOWN[name]
+    source = edited(SOLUTION["05.3"], *changes)
+    checked("05.3", source, "gemma_norm")
+    call = re.search(r"watch it: (watch\(gemma_norm, .*\)), from widgets and grading", capsys.readouterr().out)[1]
+    assert at in call
+    by_hand = eval(call, {"watch": watch, "inputs": inputs, "gemma_norm": module_of(source).gemma_norm})
+    card, panel = displayed(monkeypatch, source)
+    assert isinstance(card, Card) and "Watch it: " in card._repr_html_()
+    assert isinstance(panel, Panel) and words in panel.sentence and panel.sentence == by_hand.sentence
+
+    monkeypatch.setenv("NBGRADER_EXECUTION", "validate")  # a run that grades has no reader
+    with pytest.raises(AssertionError):
+        displayed(monkeypatch, source)
+
+
+@pytest.mark.parametrize(
+    "change", [("1 + weight", "weight"), ("* scale * (1", "* 2 * (1"), ("return y, scale", "return y")]
+)
+def test_what_is_wrong_everywhere_or_in_form_opens_nothing(change, monkeypatch):
+    (card,) = displayed(monkeypatch, edited(SOLUTION["05.3"], change))
+    assert card.verdict.status == "failed" and "atch it" not in repr(card) + card._repr_html_()
+
+
+def test_a_panel_that_cannot_be_made_leaves_the_card(monkeypatch):
+    source = edited(SOLUTION["05.3"], *SHOWN["rows"][0])
+    monkeypatch.setattr(notebook, "inputs", lambda *_: 1 / 0)
+    (card,) = displayed(monkeypatch, source)
+    assert "Watch it: " in card._repr_html_()
+
+
+def test_inputs_are_those_of_a_case():
+    the_task = task("05.3")
+    for number, case in enumerate(the_task.cases):
+        given = Given(the_task, PUBLIC_SEED).arguments(number)
+        x, weight, eps = inputs("05.3", case.name)
+        assert (tuple(x.shape), x.stride(), eps) == (given["x"].shape, given["x"].stride, given["eps"])
+        assert x.element_size() == STORAGE[given["x"].dtype].itemsize and tuple(weight.shape) == (x.shape[1],)
+        assert torch.equal(x.double().cpu(), torch.from_numpy(given["x"].values))
+    assert inputs("05.3", case.name)[0] is not x
+    with pytest.raises(ValueError, match="inputs: 05.3 has no case 'x', expected one of: .*; "):
+        inputs("05.3", "x")
 
 
 def test_nbgrader_learns_of_a_failure_by_an_exception(monkeypatch, capsys):
