@@ -14,16 +14,16 @@ LOOKS = {
     "not_attempted": ("·", "not attempted", "#555555", "#f0f0f0"),
     "ungraded": ("?", "not judged: the grader's fault", "#555555", "#f0f0f0"),
 }
-OFFERED = "bytes and time of your kernel on one chart"
 PUBLIC = "checked with the public seed; `grade` runs the same checks with another."
 
 
 class Card:
-    """A verdict, and how the exercise stands with it. offer: code that shows more of what is right, '' for none."""
+    """A verdict, and how the exercise stands with it. watch, portrait: the calls that show what went wrong in
+    widgets.watch, and what is right in widgets.portrait; '' for none."""
 
-    def __init__(self, verdict: Verdict, exercise: str, offer: str = ""):
+    def __init__(self, verdict: Verdict, exercise: str, watch: str = "", portrait: str = ""):
         self.verdict = verdict
-        self.offer = offer if self.right else ""
+        self.calls = {title: call for title, call in (("watch it", watch), ("its portrait", portrait)) if call}
         points, pending, most = standing(exercise, diary.read())
         waiting = f", {pending} pending" if pending else ""
         self.so_far = f"this exercise so far: {points} of {most} points{waiting}"
@@ -35,12 +35,11 @@ class Card:
 
     def __repr__(self):
         lines = [str(self.verdict)]
+        lines += [f"  {title}: {call}" for title, call in self.calls.items()]
         if self.right:
             lines.append(f"  {PUBLIC}")
         if self.verdict.status != "not_attempted":
             lines.append(f"  {self.so_far}")
-        if self.offer:
-            lines.append(f"  {OFFERED}: {self.offer}")
         return "\n".join(lines)
 
     def _repr_html_(self):
@@ -59,18 +58,15 @@ class Card:
         ]
         if v.hint:
             parts.append(f'<p style="margin:8px 0 0;white-space:pre-wrap;overflow-wrap:anywhere">{said(v.hint)}</p>')
+        for title, call in self.calls.items():
+            code = f'<code style="color:inherit;background:none;overflow-wrap:anywhere">{said(call)}</code>'
+            parts.append(f'<p style="margin:8px 0 0">{title.capitalize()}: {code}</p>')
         if v.proved:
             parts.append(lines("Proved", v.proved))
         if v.unproved:
             parts.append(lines("Not proved on this machine", v.unproved))
         small = [self.so_far] * (v.status != "not_attempted") + [PUBLIC] * self.right
         parts += [f'<p style="margin:8px 0 0;font-size:90%">{said(line[0].upper() + line[1:])}</p>' for line in small]
-        if self.offer:
-            code = said(self.offer.replace("; ", "\n"))
-            parts.append(
-                f'<details style="margin:8px 0 0"><summary>{OFFERED[0].upper()}{OFFERED[1:]}, in a cell of its own'
-                f'</summary><pre style="color:inherit;background:transparent;margin:4px 0 0">{code}</pre></details>'
-            )
         return (
             f'<div role="status" style="background:{ground};color:#1a1a1a;border-left:6px solid {colour};'
             f'padding:10px 14px;margin:4px 0;max-width:60em;line-height:1.45">{"".join(parts)}</div>'

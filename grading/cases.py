@@ -11,14 +11,14 @@ from grading.tasks import DType, Given, RandomTensor, Task, Tensor
 SPEED_ROWS = 16  # rows of a timed call's result that are judged
 
 
-def prepare(given: Given, folder: Path, turns: tuple) -> dict:
+def prepare(given: Given, folder: Path, turns: tuple) -> None:
     """Write tasks/<id>/ under `folder`: the inputs of every case at these turns, and task.json saying how to call
-    what, which is also returned."""
+    what."""
     task = given.task
     home = Path(folder) / "tasks" / task.id
     home.mkdir(parents=True, exist_ok=True)
     cases = [
-        {"function": task.function(index), "turns": [_arguments(given, index, turn, home) for turn in turns]}
+        {"function": task.function(index), "turns": [written(given, index, turn, home) for turn in turns]}
         for index in range(len(task.cases))
     ]
     spec = {
@@ -32,10 +32,10 @@ def prepare(given: Given, folder: Path, turns: tuple) -> dict:
         "speed": timed(task, given.seed, turns),
     }
     (home / "task.json").write_text(json.dumps(spec), encoding="utf-8")
-    return spec
 
 
-def _arguments(given: Given, index: int, turn: int, home: Path) -> list:
+def written(given: Given, index: int, turn: int, home: Path) -> list:
+    """Write the inputs of one case at one turn under `home`; how to load them, for probe.load_arguments."""
     arguments = []
     for name, value in given.arguments(index, turn).items():
         if name.startswith("_"):
