@@ -23,7 +23,7 @@ class Card:
 
     def __init__(self, verdict: Verdict, exercise: str, watch: str = "", portrait: str = ""):
         self.verdict = verdict
-        self.calls = {title: call for title, call in (("watch it", watch), ("its portrait", portrait)) if call}
+        self.calls = {title: call for title, call in (("watch it", watch), ("its bytes and times", portrait)) if call}
         points, pending, most = standing(exercise, diary.read())
         waiting = f", {pending} pending" if pending else ""
         self.so_far = f"this exercise so far: {points} of {most} points{waiting}"

@@ -42,9 +42,9 @@ def test_states(status):
 
 def test_calls_that_show_more_are_written_out():
     shown = card("passed", 'portrait(f, like="<b>")')
-    assert '  its portrait: portrait(f, like="<b>")\n' in repr(shown)
+    assert '  its bytes and times: portrait(f, like="<b>")\n' in repr(shown)
     assert (
-        "Its portrait: <code" in shown._repr_html_()
+        "Its bytes and times: <code" in shown._repr_html_()
         and "portrait(f, like=&quot;&lt;b&gt;&quot;)" in shown._repr_html_()
     )
     assert "portrait" not in repr(card("passed")) + card("passed")._repr_html_()

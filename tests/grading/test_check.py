@@ -35,7 +35,7 @@ def test_a_right_answer_is_told_what_was_proved_and_what_waits(capsys):
         "no access out of bounds",
         "needs a GPU",
         "public seed",
-        "its portrait: portrait(gemma_norm, *inputs('05.3', '4 x 256 fp32, one tile'), like='rmsnorm'), from",
+        "its bytes and times: portrait(gemma_norm, *inputs('05.3', '4 x 256 fp32, one tile'), like='rmsnorm'), from",
     ):
         assert words in said, said
 
