@@ -2,6 +2,7 @@
 
 import importlib
 
+import msgspec
 import numpy as np
 import pytest
 import torch
@@ -133,6 +134,16 @@ def test_each_record_is_held_to_the_file():
         assert f"Fastest peer: {best.replace('bytes-first', 'rmsnorm')}, " in panel.sentence
         assert shown(panel)[2].mark == pytest.approx(H200.copy_gbps * 1e9 / GPUS["H200"].bandwidth)
     assert len(pictures) == len(cases), "every record has a picture of its own"
+
+
+def test_counters_of_another_dtype_are_not_a_records_own(monkeypatch):
+    counter = msgspec.structs.replace(H200.counter("rmsnorm", "resident", 65536, 8192), shape=(8192, 8192))
+    monkeypatch.setattr(results, "load", lambda gpu: msgspec.structs.replace(H200, counters=[counter]))
+    panel = portrait(rmsnorm, *rms_arguments())
+    assert "at 8,192 x 8,192 bf16: predicted 1.50, moved by DRAM " in panel.sentence
+    shapes = [(case.shape, case.dtype) for case in H200.cases if case.kernel == "rmsnorm"]
+    panel.set(record=1 + shapes.index(((8192, 8192), "fp32")))
+    assert "moved by DRAM not recorded at this shape, only at 8,192 x 8,192" in panel.sentence
 
 
 def test_a_matrix_product_is_held_to_the_products_roof():
