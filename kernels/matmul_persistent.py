@@ -25,8 +25,8 @@ TILES = (LARGE, SMALL)
 
 #: Bytes of shared memory that the stages take; where there is less, the grouped kernel runs.
 SHARED = max(t["num_stages"] * t["BLOCK_K"] * (t["BLOCK_M"] + t["BLOCK_N"]) * 2 for t in TILES)
-LINE = 128  # bytes that L2 is asked for at a time: a tile whose rows begin elsewhere takes twice the requests
-MANY_ROWS = 2048  # of a, that pay for a copy of b whose rows begin on a LINE
+SECTOR, LINE = 32, 128  # bytes: tiles whose rows begin off a sector come slower; copies begin on a line
+MANY_ROWS = 3000  # of a, that pay for a copy of b whose rows begin on a sector
 PART_STEPS = 8  # steps along K at least, for a part of a tile
 STRIP = 4  # rows of a tile whose parts one program adds up
 
@@ -133,8 +133,9 @@ def matmul_persistent_kernel(
             first_k = program % parts * part_k
             last_k = tl.minimum(first_k + part_k, K)
             total = product_of_strips(a, b, row, col, first_k, last_k, B_TRANSPOSED, BLOCK_M, BLOCK_N, BLOCK_K)
-            inside = tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
-            tl.store(partial_ptr + program.to(tl.int64) * BLOCK_M * BLOCK_N + inside, total)
+            rows, cols = tl.arange(0, BLOCK_M)[:, None], tl.arange(0, BLOCK_N)[None, :]
+            partial_ptr += program.to(tl.int64) * BLOCK_M * BLOCK_N
+            tl.store(partial_ptr + rows * BLOCK_N + cols, total, mask=(row + rows < M) & (col + cols < N))
 
 
 @triton.jit
@@ -154,14 +155,16 @@ def matmul_sum_parts_kernel(
     strips: tl.constexpr = BLOCK_M // ROWS
     left, strip = tl.program_id(0) // strips, tl.program_id(0) % strips
     tile_m, tile_n = grouped_tile(whole + left, M, N, BLOCK_M, BLOCK_N, GROUP_M)
-    inside = (strip * ROWS + tl.arange(0, ROWS)[:, None]) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]
+    rows, cols = strip * ROWS + tl.arange(0, ROWS)[:, None], tl.arange(0, BLOCK_N)[None, :]  # [ROWS, 1], [1, BLOCK_N]
+    row, col = (tile_m * BLOCK_M).to(tl.int64) + rows, tile_n * BLOCK_N + cols
+    mask = (row < M) & (col < N)
     partial_ptr += left.to(tl.int64) * parts * BLOCK_M * BLOCK_N
     total = tl.zeros([ROWS, BLOCK_N], dtype=tl.float32)
     for part in tl.range(0, parts):
-        total += tl.load(partial_ptr + part.to(tl.int64) * BLOCK_M * BLOCK_N + inside)
-    row = (tile_m * BLOCK_M + strip * ROWS).to(tl.int64) + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
-    col = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
-    tl.store(c_ptr + row * N + col, total.to(c_ptr.dtype.element_ty), mask=(row < M) & (col < N))
+        total += tl.load(
+            partial_ptr + part.to(tl.int64) * BLOCK_M * BLOCK_N + rows * BLOCK_N + cols, mask=mask, other=0.0
+        )
+    tl.store(c_ptr + row * N + col, total.to(c_ptr.dtype.element_ty), mask=mask)
 
 
 def describable(matrix: torch.Tensor, on: int = 16) -> bool:
@@ -199,7 +202,7 @@ def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor):
 
     (M, K), N = a.shape, b.shape[1]
     transposed = b.stride(0) == 1 and b.stride(1) != 1 or not describable(b) and describable(b.T)
-    a, b = _described(a), _described(b.T if transposed else b, LINE if M >= MANY_ROWS else 16)
+    a, b = _described(a), _described(b.T if transposed else b, SECTOR if M >= MANY_ROWS else 16)
     chosen = plan(M, N, K, device_of(c.device).sms)
     m, n, k = (chosen.tile[side] for side in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
 

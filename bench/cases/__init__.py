@@ -76,6 +76,16 @@ class Counted:
     make: Callable
 
 
+def launch_of(case: Case) -> Counted:
+    """The course's own function of a case, where it launches one kernel, to be counted as well as timed."""
+
+    def make():
+        function, args = case.implementations["bytes-first"](), case.arguments()
+        return lambda: function(*args)
+
+    return Counted(case.kernel, "bytes-first", case.shape, make)
+
+
 def random(*shape, dtype) -> torch.Tensor:
     """Normal numbers, where the course puts its tensors."""
     return torch.randn(*shape, device=device()).to(dtype)
