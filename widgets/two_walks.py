@@ -11,7 +11,8 @@ TILE_KIB = 4  # of 2,048 bf16 elements, as in kernels/rmsnorm.py's two_pass
 ROWS_KIB = (16, 32, 64, 128)
 FORWARDS, BACKWARDS = "forwards again", "backwards"
 MOST_KIB = 128
-_FIRST, _SECOND, _L1 = 3.0, 0.0, 1.5  # bottoms of the three strips
+_FIRST, _SECOND, _L1 = 3.1, 0.0, 1.5  # bottoms of the three strips
+_L2_INK, _L1_INK = "#8a5f00", "#00694d"  # orange and green, for words
 
 
 def walk(tiles: int, room: int, order: str) -> list[tuple[int, bool, tuple]]:
@@ -74,47 +75,50 @@ class _Picture:
     """Three strips of tiles: the row as it is read first, what L1 holds, and the row as it is read again."""
 
     def __init__(self):
-        self.figure = canvas(height=280)
-        self.axes = axes = self.figure.add_axes((0.005, 0.02, 0.99, 0.96))
+        self.figure = canvas(height=290)
+        self.axes = axes = self.figure.add_axes((0.005, 0.01, 0.99, 0.98))
         self.most = max(ROWS_KIB) // TILE_KIB
-        axes.set(xlim=(-0.2, self.most + 0.2), ylim=(-0.75, 4.2))
+        axes.set(xlim=(-0.2, self.most + 0.2), ylim=(-0.5, 4.25))
         axes.axis("off")
         for bottom, words in ((_FIRST, "first reading, for the sum of squares"), (_L1, "in L1, oldest first")):
             axes.text(0, bottom + 0.78, words, fontsize=9.5, weight="bold", va="bottom")
-        self.second = axes.text(0, _SECOND + 0.78, "", fontsize=9.5, weight="bold", va="bottom", animated=True)
-        for at, (words, colour) in enumerate((("from L2", "#8a5f00"), ("found in L1", GREEN), ("not yet", "#666666"))):
+        self.second = axes.text(0, _SECOND + 0.78, "", fontsize=9.5, weight="bold", va="bottom")
+        for at, (words, colour) in enumerate((("from L2", _L2_INK), ("found in L1", _L1_INK), ("not yet", "#666666"))):
             axes.text(self.most - 10.5 + 4 * at, _FIRST + 0.78, words, fontsize=9.5, color=colour, va="bottom")
         self.strips = {bottom: [self._tile(i, bottom) for i in range(self.most)] for bottom in (_FIRST, _L1, _SECOND)}
+        self.numbers = {  # under a row's tiles; they change with the row alone, so most redraws leave them as they are
+            bottom: [self._text(i, bottom - 0.08, str(i + 1), va="top") for i in range(self.most)]
+            for bottom in (_FIRST, _SECOND)
+        }
+        self.held = [self._text(i, _L1 + 0.33, "", va="center", animated=True) for i in range(self.most)]
         (self.room,) = axes.plot([], [], color=BLACK, linewidth=2, animated=True)
-        self.here = axes.text(0, 0, "▲", fontsize=11, color=BLUE, ha="center", va="top", animated=True)
+        self.here = Rectangle((0, 0), 0.92, 0.7, fill=False, edgecolor=BLUE, linewidth=3.5, animated=True)
+        axes.add_patch(self.here)
 
-    def _tile(self, at: int, bottom: float):
-        patch = Rectangle((at + 0.04, bottom), 0.92, 0.7, linewidth=1, animated=True)
-        self.axes.add_patch(patch)
-        label = self.axes.text(at + 0.5, bottom + 0.33, "", fontsize=8, ha="center", va="center", animated=True)
-        return patch, label
+    def _tile(self, at: int, bottom: float) -> Rectangle:
+        patch = Rectangle((at + 0.04, bottom), 0.92, 0.7, edgecolor="#555555", linewidth=1, animated=True)
+        return self.axes.add_patch(patch)
+
+    def _text(self, at: int, y: float, words: str, **look):
+        return self.axes.text(at + 0.5, y, words, fontsize=8, ha="center", **look)
 
     def show(self, walked: list, step: int, tiles: int, room: int, order: str):
         arrow = "\N{RIGHTWARDS ARROW}" if order == FORWARDS else "\N{LEFTWARDS ARROW}"
-        self.second.set_text(f"second reading, for the scaling, {order} {arrow}")
+        words = f"second reading, for the scaling, {order} {arrow}"
+        if self.second.get_text() != words:
+            self.second.set_text(words)
         done = {(at < tiles, tile): found for at, (tile, found, _) in enumerate(walked[:step])}
         for bottom, first in ((_FIRST, True), (_SECOND, False)):
-            for tile, parts in enumerate(self.strips[bottom]):
+            for tile, (patch, number) in enumerate(zip(self.strips[bottom], self.numbers[bottom])):
                 found = done.get((first, tile))
-                colour = {None: "white", True: GREEN, False: ORANGE}[found]
-                self._paint(parts, tile + 1 if tile < tiles else None, colour, strong=bool(found))
+                patch.set_visible(tile < tiles)
+                patch.set(facecolor={None: "white", True: GREEN, False: ORANGE}[found], hatch="//" if found else "")
+                if number.get_visible() != (tile < tiles):
+                    number.set_visible(tile < tiles)
         held = walked[step - 1][2]
-        for place, parts in enumerate(self.strips[_L1]):
-            there = held[place] + 1 if place < len(held) else ""
-            self._paint(parts, there if place < room else None, "#cfe8df" if there else "white")
+        for place, (patch, number) in enumerate(zip(self.strips[_L1], self.held)):
+            patch.set_visible(place < room)
+            patch.set_facecolor("#cfe8df" if place < len(held) else "white")
+            number.set_text(str(held[place] + 1) if place < len(held) else "")
         self.room.set_data([room] * 2, [_L1 - 0.12, _L1 + 0.82])
-        bottom = _FIRST if step <= tiles else _SECOND
-        self.here.set_position((walked[step - 1][0] + 0.5, bottom - 0.03))
-
-    @staticmethod
-    def _paint(parts, number, colour, strong=False):
-        patch, label = parts
-        patch.set_visible(number is not None)
-        patch.set(facecolor=colour, edgecolor="#555555")
-        label.set(text="" if number is None else str(number), color="white" if strong else BLACK)
-        label.set_weight("bold" if strong else "normal")
+        self.here.set_xy((walked[step - 1][0] + 0.04, _FIRST if step <= tiles else _SECOND))
