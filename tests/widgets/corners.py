@@ -1,0 +1,148 @@
+"""Every panel at the corners of its ranges: what its texts say and where they lie.
+
+    python tests/widgets/corners.py FOLDER [NAME ...]
+
+writes a contact sheet per panel into FOLDER, to be looked at; test_corners.py holds that no text lies on another.
+"""
+
+import io
+import itertools
+import random
+import sys
+from pathlib import Path
+
+import ipywidgets
+import torch
+from matplotlib.text import Text
+from PIL import Image, ImageDraw
+
+ROOT = Path(__file__).resolve().parents[2]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+import widgets  # noqa: E402
+from kernels.copy import copy  # noqa: E402
+from widgets.panel import Checks, Powers  # noqa: E402
+
+NAMES = [*widgets.PANELS, "watch"]
+MOST = 1500  # corners of a panel; of more, so many are drawn by lot, the same ones every time
+BETWEEN = 300  # settings inside the ranges, drawn by lot
+
+
+def made(name: str):
+    """The panel of this name; `watch` is handed a kernel."""
+    return widgets.watch(copy, torch.rand(20_000)) if name == "watch" else getattr(widgets, name)()
+
+
+def ends(control) -> list:
+    """The values between which a control goes; all of a menu's, and for boxes none, all, and each alone."""
+    if isinstance(control, Powers):
+        return [control.least, control.most]
+    if isinstance(control, Checks):
+        return [(), control.options, *((name,) for name in control.options)]
+    if isinstance(control, ipywidgets.Dropdown):
+        return list(control.options)
+    return [False, True] if isinstance(control, ipywidgets.Checkbox) else [control.min, control.max]
+
+
+def between(control, lot: random.Random):
+    """Any value of a control, by lot."""
+    if isinstance(control, Powers):
+        return float(round(control.least * (control.most / control.least) ** lot.random()))
+    if isinstance(control, Checks):
+        return tuple(name for name in control.options if lot.random() < 0.5)
+    if isinstance(control, ipywidgets.IntSlider):
+        return lot.randint(control.min, control.max)
+    return lot.choice(ends(control))
+
+
+def corners(panel, most: int = MOST) -> list:
+    """Settings, each {control: value}: the corners of a panel's ranges, all of them or so many by lot."""
+    sides = {name: ends(control) for name, control in panel.controls.items()}
+    every = [dict(zip(sides, values)) for values in itertools.product(*sides.values())]
+    return every if len(every) <= most else random.Random(0).sample(every, most)
+
+
+def settings(panel) -> list:
+    """The corners of a panel's ranges, and places inside them."""
+    lot = random.Random(1)
+    inside = [{name: between(c, lot) for name, c in panel.controls.items()} for _ in range(BETWEEN)]
+    return [panel.values, *corners(panel), *inside]
+
+
+def _boxes(figure) -> list:
+    """(text, box in pixels) of every text that is seen, those along the axes included."""
+    renderer, found = figure.canvas.get_renderer(), []
+    seen = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
+    ticks = {id(text) for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for text in _tick_texts(axis)}
+    hidden = {
+        id(text)
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for tick in (*axis.majorTicks, *axis.minorTicks)
+        for text in (tick.label1, tick.label2)
+    } - ticks
+    for text in seen:
+        if id(text) not in hidden:
+            found.append((text, text.get_window_extent(renderer)))
+    return found
+
+
+def _tick_texts(axis) -> list:
+    """The labels of an axis that lie within its limits: matplotlib draws no others."""
+    low, high = sorted(axis.get_view_interval())
+    ticks = zip(axis.get_majorticklocs(), axis.get_ticklabels())
+    return [text for place, text in ticks if axis.get_visible() and low <= place <= high]
+
+
+def faults(figure, slack: float = 1) -> list:
+    """What is wrong with a figure's texts, a sentence each.
+
+    Two that overlap, one that leaves the picture, one that lies in axes which are not its own. slack: pixels by which
+    the boxes may do so, as letters do not fill them.
+    """
+    found, boxes = [], [(text.get_text(), text.axes, box) for text, box in _boxes(figure)]
+    for words, own, box in boxes:
+        if min(box.x0, box.y0, figure.bbox.width - box.x1, figure.bbox.height - box.y1) < -slack:
+            found.append(f"{words!r} leaves the picture")
+        for axes in figure.axes:
+            if axes is not own and _overlap(box, axes.bbox, slack):
+                found.append(f"{words!r} lies in axes that are not its own")
+    for (one, _, a), (other, _, b) in itertools.combinations(boxes, 2):
+        if _overlap(a, b, slack):
+            found.append(f"{one!r} and {other!r} overlap")
+    return found
+
+
+def _overlap(a, b, slack: float) -> bool:
+    return min(a.x1, b.x1) - max(a.x0, b.x0) > slack and min(a.y1, b.y1) - max(a.y0, b.y0) > slack
+
+
+def sheet(name: str, most: int = 9) -> Image.Image:
+    """Pictures of a panel at corners of its ranges, two abreast, with the settings and the sentence above each."""
+    panel = made(name)
+    chosen = [panel.values, *corners(panel, most)]
+    width, height = (round(each) for each in panel.figure.bbox.size)
+    page = Image.new("RGB", (2 * width + 10, -(-len(chosen) // 2) * (height + 60)), "white")
+    pen = ImageDraw.Draw(page)
+    for place, values in enumerate(chosen):
+        panel.set(**values)
+        x, y = place % 2 * (width + 10), place // 2 * (height + 60)
+        said = panel.sentence
+        pen.text((x + 4, y + 2), ", ".join(f"{key} {value}" for key, value in values.items())[:150], fill="#0000aa")
+        for line in range(3):
+            pen.text((x + 4, y + 14 + 12 * line), said[line * 150 : (line + 1) * 150], fill="black")
+        pen.line((x, y, x + width, y), fill="#888888")
+        page.paste(Image.open(io.BytesIO(panel.png)), (x, y + 56))
+    return page
+
+
+def main(folder: str, *names: str):
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    for name in names or NAMES:
+        sheet(name).save(Path(folder) / f"{name}.png")
+        print(Path(folder) / f"{name}.png")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
