@@ -40,14 +40,14 @@ def font(points: float, style: str = "") -> ImageFont.FreeTypeFont:
 
 
 class Pixels(Artist):
-    """All of a figure's pixels at once: `pixels`, uint8 [height, width, 3], which nothing resamples."""
+    """All of a figure's pixels at once: `pixels`, uint8 [height, width, RGBA], which nothing resamples."""
 
     def __init__(self, height: int, width: int):
         super().__init__()
-        self.pixels = np.full((height, width, 3), 255, np.uint8)
+        self.pixels = np.full((height, width, 4), 255, np.uint8)
 
     def draw(self, renderer):
-        np.asarray(renderer.buffer_rgba())[..., :3] = self.pixels
+        np.asarray(renderer.buffer_rgba())[:] = self.pixels
 
 
 def paint(pixels: np.ndarray, top: int, left: int, levels: np.ndarray):

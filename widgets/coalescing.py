@@ -5,7 +5,7 @@ from matplotlib.colors import to_rgb
 
 from instruments.gpus import DTYPES, GPUS
 from instruments.sectors import LANES, SECTOR, request, touched
-from widgets.panel import BLUE, GREEN, YELLOW, Example, Panel, canvas, menu, whole
+from widgets.panel import BLUE, GREEN, ORANGE, Example, Panel, canvas, menu, whole
 from widgets.words import rate
 
 EXAMPLE = Example(typed="16", told="bf16, stride 16, offset 0")
@@ -29,9 +29,9 @@ def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
     bars.spines[["top", "left", "right"]].set_visible(False)
     bars.set_title("bytes of one request", fontsize=10, loc="left")
     look = {"hatch": ("", "//", ".."), "edgecolor": "white", "animated": True}
-    amounts = bars.barh([0.25, 1.25, 2.25], [0] * 3, 0.4, color=(BLUE, YELLOW, GREEN), **look)
+    amounts = bars.barh([0.25, 1.25, 2.25], [0] * 3, 0.4, color=(BLUE, ORANGE, GREEN), **look)
     said_of = [bars.text(0, place, "", fontsize=9, va="center", animated=True) for place in (-0.1, 0.9, 1.9)]
-    colours = np.array([[round(255 * part) for part in to_rgb(c)] for c in ("#eeeeee", YELLOW, BLUE)], dtype=np.uint8)
+    colours = np.array([[round(255 * part) for part in to_rgb(c)] for c in ("#eeeeee", ORANGE, BLUE)], dtype=np.uint8)
     picture = axes.imshow(
         np.zeros((ROWS, COLUMNS * SECTOR, 3), np.uint8),
         aspect="auto",
@@ -53,7 +53,7 @@ def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
         picture.set_data(colours[state.reshape(ROWS, -1)])
         counts = asked.useful, asked.sectors * SECTOR, best.sectors * SECTOR
         for bar, text, count, what in zip(
-            amounts, said_of, counts, ("wanted (blue)", "delivered, blue and yellow", "delivered to neighbours")
+            amounts, said_of, counts, ("wanted, blue", "delivered, orange too", "if lanes were neighbours")
         ):
             bar.set_width(count)
             text.set_text(f"{what}: {count:,}")

@@ -61,10 +61,11 @@ SHARPNESS = 1.25  # picture pixels per CSS pixel: text stays crisp on dense scre
 # nbconvert makes; VS Code; Colab). An untouched front end shows the light one.
 _STYLE = """
 .bytes-first-card {background: white; color: #1b1b1b; border: 1px solid #c4c4c4; border-radius: 6px;
-  padding: 6px 10px; margin: 4px 0; max-width: fit-content; overflow-x: auto}
+  padding: 6px 10px; margin: 4px 0; box-sizing: border-box; width: min(100%, CARDpx)}
+.bytes-first-card div {overflow-x: auto; contain: inline-size}
 [data-jp-theme-light=false] .bytes-first-card, .vscode-dark .bytes-first-card, html[theme=dark] .bytes-first-card
   {filter: invert(0.9) hue-rotate(180deg)}
-"""
+""".replace("CARD", str(WIDTH + 22))  # a picture, padding and border
 
 # What ipywidgets leaves out for screen readers: sliders have names, and one over powers says the value, not the
 # exponent. Runs once, when the panel's style is on the page; a widget's HTML runs no script element. BASES: {label:
@@ -77,15 +78,15 @@ const style = this, bases = BASES;
   if (!box) return tries && setTimeout(find, 100, tries - 1);
   const say = (element, key, text) => element.getAttribute(key) === text || element.setAttribute(key, text);
   const tell = changes => box.querySelectorAll('.noUi-handle, .ui-slider-handle').forEach(handle => {
-    const row = handle.closest('.slider, .widget-slider, .widget-hslider');
+    const row = handle.closest('.widget-slider');
     const name = row.querySelector('.widget-label').textContent;
-    const field = row.parentNode.querySelector('input'), readout = row.querySelector('.widget-readout');
+    const field = bases[name] && row.parentNode.querySelector('input'), readout = row.querySelector('.widget-readout');
     const slid = handle === document.activeElement && changes.some(change => change.target === handle);
-    const value = slid && bases[name] ? Math.round(bases[name] ** handle.getAttribute('aria-valuenow')) : field?.value;
+    const value = slid && field ? Math.round(bases[name] ** handle.getAttribute('aria-valuenow')) : field?.value;
     say(handle, 'role', 'slider');
     say(handle, 'aria-label', name);
-    if (bases[name]) say(handle, 'aria-valuetext', Number(value).toLocaleString('en-US'));
-    [field, readout].forEach(exact => exact && say(exact, 'aria-label', name + ', typed'));
+    if (field) say(handle, 'aria-valuetext', Number(value).toLocaleString('en-US'));
+    [field, readout].forEach(exact => exact && say(exact, 'aria-label', name + ', exact'));
   });
   new MutationObserver(tell).observe(box, {subtree: true, childList: true, attributeFilter: ['aria-valuenow']});
   tell([]);
@@ -334,9 +335,9 @@ class Panel:
         self._page.value = (
             f'<div class="bytes-first-card"><p role="status" aria-live="polite" style="line-height:1.4;'
             f'min-height:4.2em;max-width:{WIDTH}px;margin:0 0 6px">{sentence}</p>{error}'
-            f'<img alt="{sentence}" width="{width}" height="{height}" decoding="sync" '
+            f'<div><img alt="{sentence}" width="{width}" height="{height}" decoding="sync" '
             f'style="max-width:100%;min-width:{min(width, READABLE)}px;height:auto" '
-            f'src="data:image/png;base64,{self._picture}"></div>'
+            f'src="data:image/png;base64,{self._picture}"></div></div>'
         )
 
     def __repr__(self):

@@ -1,7 +1,8 @@
 """The panels as a learner meets them: JupyterLab in headless Chromium, sliders moved by key and by drag.
 
 Prints how long a panel takes from the key press to its changed picture and holds it to nothing: p95 is at most 70 ms on
-an idle machine with two cores. SCREENSHOTS=folder keeps what was seen.
+an idle machine with two cores. SCREENSHOTS=folder keeps what was seen, LATENCIES=file what was measured: a line of JSON
+each, for bench/panels.py, with PRESSES=number.
 """
 
 import json
@@ -27,7 +28,7 @@ from widgets.panel import Example
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSON = "lessons/05_rmsnorm.ipynb"
-PRESSES = 20
+PRESSES = int(os.environ.get("PRESSES", 20))
 
 pytestmark = pytest.mark.browser
 
@@ -245,6 +246,10 @@ def _report(capsys, name: str, what: str, latencies: list):
     p50, p95 = statistics.median(latencies), statistics.quantiles(latencies, n=20)[-1]
     with capsys.disabled():
         print(f"\n{name}: {what} p50 {p50:.0f} ms, p95 {p95:.0f} ms ({len(latencies)} times)")
+    if os.environ.get("LATENCIES"):
+        figures = {"name": name, "p50 ms": round(p50), "p95 ms": round(p95), "presses": len(latencies)}
+        with open(os.environ["LATENCIES"], "a") as file:
+            file.write(json.dumps(figures) + "\n")
 
 
 def _tried(name: str) -> tuple:
