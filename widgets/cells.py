@@ -45,6 +45,15 @@ class Pixels(Artist):
     def __init__(self, height: int, width: int):
         super().__init__()
         self.pixels = np.full((height, width, 4), 255, np.uint8)
+        self.words = []  # (words, (x, y) of the baseline's start or end, font, anchor) of all that is written
+
+    def boxes(self) -> list:
+        """(words, box) of all that is written: left, top, right, bottom, in pixels."""
+        found = []
+        for words, (x, y), face, anchor in self.words:
+            left, top, right, bottom = face.getbbox(words, anchor=anchor)
+            found.append((words, (x + left, y + top, x + right, y + bottom)))
+        return found
 
     def draw(self, renderer):
         np.asarray(renderer.buffer_rgba())[:] = self.pixels

@@ -19,7 +19,9 @@ def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
     axes = figure.add_axes((0.075, 0.09, 0.585, 0.84))
     axes.set(xlim=(0, COLUMNS * SECTOR), ylim=(ROWS, 0))
     axes.set_title("memory, in sectors of 32 bytes, by address", fontsize=10, loc="left")
-    axes.set_yticks(np.arange(0, ROWS, 2) + 0.5, [f"{row * COLUMNS * SECTOR:,}" for row in range(0, ROWS, 2)], fontsize=9)
+    axes.set_yticks(
+        np.arange(0, ROWS, 2) + 0.5, [f"{row * COLUMNS * SECTOR:,}" for row in range(0, ROWS, 2)], fontsize=9
+    )
     axes.set_xticks(np.arange(0, COLUMNS, 2) * SECTOR, [f"+{col * SECTOR}" for col in range(0, COLUMNS, 2)], fontsize=9)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
@@ -41,6 +43,7 @@ def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
     )
     axes.vlines(np.arange(1, COLUMNS) * SECTOR, 0, ROWS, color="white", linewidth=2, zorder=3, animated=True)
     axes.hlines(np.arange(1, ROWS), 0, COLUMNS * SECTOR, color="white", linewidth=3, zorder=3, animated=True)
+
     def draw(stride, offset, dtype):
         itemsize = DTYPES[dtype].itemsize
         lanes = (offset + np.arange(LANES) * stride) * itemsize

@@ -73,7 +73,11 @@ def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
     shades = np.array([[0.34, 0.71, 0.91], [0.75, 0.87, 0.95]])  # waves in turn
     first = np.array([0.90, 0.62, 0.0])  # the first wave
     figure.legend(
-        [Patch(color=first), tuple(Patch(color=shade) for shade in shades), Line2D([], [], color=BLACK, linewidth=0.8, marker="o", markersize=2.5, markevery=[0])],
+        [
+            Patch(color=first),
+            tuple(Patch(color=shade) for shade in shades),
+            Line2D([], [], color=BLACK, linewidth=0.8, marker="o", markersize=2.5, markevery=[0]),
+        ],
         ["first wave", "later waves", "order, from its dot"],
         handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
         loc="lower right",

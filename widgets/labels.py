@@ -54,10 +54,10 @@ class Labels:
             for away in (GAP, 2 * GAP, 3 * GAP, 5 * GAP):
                 steps = np.array(DIRECTIONS)
                 low = point + steps * away + (steps - 1) / 2 * size  # of the words' boxes, one for each direction
+                low = np.clip(low, frame[:2], frame[2:] - size)
                 high = low + size
-                free = (low >= frame[:2]).all(1) & (high <= frame[2:]).all(1)
                 apart = (low[:, None] >= taken[:, 2:]) | (high[:, None] <= taken[:, :2])
-                free &= apart.any(2).all(1)
+                free = apart.any(2).all(1)
                 if free.any():
                     first = free.argmax()
                     taken = np.vstack((taken, np.hstack((low[first], high[first]))))

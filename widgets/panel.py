@@ -122,14 +122,7 @@ class Powers(ipywidgets.HBox):
     value = traitlets.Float()
 
     def __init__(
-        self,
-        label: str,
-        low: float,
-        high: float,
-        value: float,
-        base: float = 2,
-        step: float = 1,
-        alone: bool = False,
+        self, label: str, low: float, high: float, value: float, base: float = 2, step: float = 1, alone: bool = False
     ):
         self.label, self.base, self._step, self._alone = label, base, step, alone
         self.least, self.most = base**low, base**high

@@ -78,7 +78,8 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
     axes.set_yticks(ticks, [rate(tick) for tick in ticks], fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     roofs = {}
-    # These change with the GPU, not with the sizes. A matrix ridge's words lie above a vector ridge's, which may be near.
+    # These change with the GPU, not with the sizes. A matrix ridge's words lie above a vector ridge's, as those may
+    # be near each other.
     for kind, width, lift in (("matrix", 2.2, 3.4), ("vector", 1.4, 1.25)):
         roofs[kind] = (
             axes.plot([], [], color=BLACK, linewidth=width)[0],

@@ -96,7 +96,10 @@ def tile_intensity(
             names[2].set_text("registers per thread, sums")
         side = (block_m * block_n) ** 0.5
         here.set_data([side], [intensity])
-        here_text.place([(number(intensity, digits=3), side, intensity)], [*text_boxes(ridge_text), *line_boxes(squares), *line_boxes(ridge_line)])
+        here_text.place(
+            [(number(intensity, digits=3), side, intensity)],
+            [*text_boxes(ridge_text), *line_boxes(squares), *line_boxes(ridge_line)],
+        )
         uses = (shared, block_m * block_n, 0 if own_memory else sums)
         for bar, text, used, limit, unit_of in zip(bars, texts, uses, limits, (" B", "", "")):
             bar.set_width(max(used / limit - LEAST, 0))
@@ -120,8 +123,8 @@ def tile_intensity(
             said += f"; {number(sums)} sums per thread are more than its {MOST_REGISTERS} registers: they spill."
         else:
             said += (
-                f", the sums {number(sums)} register{'s' * (sums != 1)} of each of {threads} threads: at most {at_once} "
-                f"program{'s' * (at_once != 1)} at once on a multiprocessor."
+                f", the sums {number(sums)} register{'s' * (sums != 1)} of each of {threads} threads: at most "
+                f"{at_once} program{'s' * (at_once != 1)} at once on a multiprocessor."
             )
         return said
 

@@ -297,12 +297,14 @@ class _Picture:
             self._write(_SIDE, top - 9, words, 9, "-Bold")
         for x, words in legend:
             self._write(x, height - 12, words, 8.5)
-        self.ground = np.asarray(image)
+        self.ground, self.always = np.asarray(image), len(self.page.words)
 
     def _write(self, x, y, words, points, style="", colour="black", anchor="l"):
         """Words from (or with anchor 'r' to) x, about y, in CSS pixels."""
         place = x * SHARPNESS, (y + 0.35 * points * 100 / 72) * SHARPNESS
-        self.words.text(place, words, font=cells.font(points, style), fill=colour, anchor=anchor + "s")
+        face, anchor = cells.font(points, style), anchor + "s"
+        self.words.text(place, words, font=face, fill=colour, anchor=anchor)
+        self.page.words.append((words, place, face, anchor))
 
     def _title(self, name, place, grid, breadth):
         dtype = _SHORT.get(place.dtype, str(place.dtype).removeprefix("torch."))
@@ -358,6 +360,7 @@ class _Picture:
         said.append((_LEFT, 17, head if len(head) <= _HEAD else head[: _HEAD - 1] + "…", 10, "-Bold"))
         image = Image.fromarray(pixels)
         self.words = ImageDraw.Draw(image)
+        del self.page.words[self.always :]
         for words in said:
             self._write(*words)
         self.page.pixels = np.asarray(image.convert("RGBA"))

@@ -53,7 +53,7 @@ def times(count: float, digits: int = 3) -> str:
 
 
 def compared(ratio: float, digits: int = 3) -> str:
-    """How much less one thing is than another that is `ratio` times it: 3.5 -> '3.5 times less', 0.5 -> 'twice as much'."""
+    """One thing beside another that is `ratio` times it: 3.5 -> '3.5 times less', 0.5 -> 'twice as much'."""
     less, more = number(ratio, digits=digits), number(1 / ratio, digits=digits)
     if "1" in (less, more):
         return "as much"

@@ -290,6 +290,28 @@ def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
     _report(capsys, name, "key press to changed picture", page.evaluate("window.latencies"))
 
 
+def test_a_screen_reader_gets_names_and_values(page, lab):
+    """As Chromium's accessibility tree has them: a slider's name, and the number of rows rather than its logarithm."""
+    _open_and_run(page, lab, _notebook(lab[1], "names.ipynb", "from widgets import fusion_savings\nfusion_savings()"))
+    panel = _panel(page, "What fusing RMSNorm saves")
+    rows = panel.get_by_role("slider", name="rows", exact=True)
+    rows.wait_for()
+    assert rows.get_attribute("aria-valuetext") == "8,192"
+    before = _state(panel)
+    rows.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("h => h.getAttribute('aria-valuetext') === '16,384'", arg=rows.element_handle())
+    _await_change(page, panel, before)
+    assert rows.get_attribute("aria-valuetext") == "16,384"
+    panel.get_by_label("rows, exact").fill("5000")
+    panel.get_by_label("rows, exact").press("Enter")
+    page.wait_for_function("h => h.getAttribute('aria-valuetext') === '5,000'", arg=rows.element_handle())
+    named = page.evaluate(
+        "b => [...b.querySelectorAll('[role=slider]')].every(h => h.ariaLabel)", panel.element_handle()
+    )
+    assert named
+
+
 def test_a_guess_is_locked_and_answered(page, lab, keep, capsys):
     source = (
         f"from widgets import predict\nfrom IPython.display import display\n"

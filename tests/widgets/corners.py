@@ -2,7 +2,7 @@
 
     python tests/widgets/corners.py FOLDER [NAME ...]
 
-writes a contact sheet per panel into FOLDER, to be looked at; test_corners.py holds that no text lies on another.
+writes a contact sheet per panel into FOLDER, to be looked at; test_corners.py holds that no words lie on others.
 """
 
 import io
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import ipywidgets
+import numpy as np
 import torch
 from matplotlib.text import Text
 from PIL import Image, ImageDraw
@@ -22,6 +23,7 @@ if __name__ == "__main__":
 
 import widgets  # noqa: E402
 from kernels.copy import copy  # noqa: E402
+from widgets.cells import Pixels  # noqa: E402
 from widgets.panel import Checks, Powers  # noqa: E402
 
 NAMES = [*widgets.PANELS, "watch"]
@@ -70,22 +72,13 @@ def settings(panel) -> list:
     return [panel.values, *corners(panel), *inside]
 
 
-def _boxes(figure) -> list:
-    """(text, box in pixels) of every text that is seen, those along the axes included."""
-    renderer, found = figure.canvas.get_renderer(), []
-    seen = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
-    ticks = {id(text) for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) for text in _tick_texts(axis)}
-    hidden = {
-        id(text)
-        for axes in figure.axes
-        for axis in (axes.xaxis, axes.yaxis)
-        for tick in (*axis.majorTicks, *axis.minorTicks)
-        for text in (tick.label1, tick.label2)
-    } - ticks
-    for text in seen:
-        if id(text) not in hidden:
-            found.append((text, text.get_window_extent(renderer)))
-    return found
+def texts_of(figure) -> list:
+    """The figure's texts, those along its axes included: the same ones as long as the axes keep their limits."""
+    ticks, labels = set(), set()
+    for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+        labels.update(_tick_texts(axis))
+        ticks.update(text for tick in (*axis.majorTicks, *axis.minorTicks) for text in (tick.label1, tick.label2))
+    return [text for text in figure.findobj(Text) if text not in ticks or text in labels]
 
 
 def _tick_texts(axis) -> list:
@@ -95,27 +88,32 @@ def _tick_texts(axis) -> list:
     return [text for place, text in ticks if axis.get_visible() and low <= place <= high]
 
 
-def faults(figure, slack: float = 1) -> list:
-    """What is wrong with a figure's texts, a sentence each.
+def faults(figure, texts: list | None = None, slack: float = 1) -> list:
+    """What is wrong with a figure's words, a sentence each.
 
-    Two that overlap, one that leaves the picture, one that lies in axes which are not its own. slack: pixels by which
-    the boxes may do so, as letters do not fill them.
+    Two that overlap, one that leaves the picture, one that lies in axes which are not its own. texts: what
+    `texts_of` gives, where it is known already. slack: pixels by which boxes may overlap, as letters do not fill them.
     """
-    found, boxes = [], [(text.get_text(), text.axes, box) for text, box in _boxes(figure)]
-    for words, own, box in boxes:
-        if min(box.x0, box.y0, figure.bbox.width - box.x1, figure.bbox.height - box.y1) < -slack:
-            found.append(f"{words!r} leaves the picture")
-        for axes in figure.axes:
-            if axes is not own and _overlap(box, axes.bbox, slack):
-                found.append(f"{words!r} lies in axes that are not its own")
-    for (one, _, a), (other, _, b) in itertools.combinations(boxes, 2):
-        if _overlap(a, b, slack):
-            found.append(f"{one!r} and {other!r} overlap")
-    return found
+    seen = [each for each in texts or texts_of(figure) if each.get_visible() and each.get_text().strip()]
+    words = [(text.get_text(), text.axes, text.get_window_extent().extents) for text in seen]
+    words += [(said, None, box) for page in figure.artists if isinstance(page, Pixels) for said, box in page.boxes()]
+    if not words:
+        return []
+    boxes = np.array([box for *_, box in words])
+    out = (boxes[:, :2] < -slack).any(1) | (boxes[:, 2:] > figure.bbox.extents[2:] + slack).any(1)
+    found = [f"{words[i][0]!r} leaves the picture" for i in np.flatnonzero(out)]
+    for axes in figure.axes:
+        inside = _overlaps(boxes, axes.bbox.extents[None], slack)[:, 0]
+        strange = [words[i][0] for i in np.flatnonzero(inside) if words[i][1] is not axes]
+        found += [f"{said!r} lies in axes that are not its own" for said in strange]
+    pairs = np.argwhere(np.triu(_overlaps(boxes, boxes, slack), 1))
+    return found + [f"{words[i][0]!r} and {words[j][0]!r} overlap" for i, j in pairs]
 
 
-def _overlap(a, b, slack: float) -> bool:
-    return min(a.x1, b.x1) - max(a.x0, b.x0) > slack and min(a.y1, b.y1) - max(a.y0, b.y0) > slack
+def _overlaps(boxes, others, slack: float) -> np.ndarray:
+    """Which of the boxes lie on which of the others: [boxes, others]."""
+    shared = np.minimum(boxes[:, None, 2:], others[:, 2:]) - np.maximum(boxes[:, None, :2], others[:, :2])
+    return (shared > slack).all(2)
 
 
 def sheet(name: str, most: int = 9) -> Image.Image:

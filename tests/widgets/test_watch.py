@@ -180,8 +180,8 @@ def test_the_sentence_says_the_step_in_words():
     panel = watch(double, torch.ones(3, 10), program=2, access=2)
     line = _line_of(double_kernel, "tl.store")
     assert panel.sentence == (
-        "Program 2 (the last), access 2 of 2: stores y[2, 0:16], 10 of 16 lanes inside, 6 masked off. So far 120 of 120 "
-        "bytes read and 120 of 120 written; each byte once: 120 and 120, so that the whole asks for 1 times the "
+        "Program 2 (the last), access 2 of 2: stores y[2, 0:16], 10 of 16 lanes inside, 6 masked off. So far 120 of "
+        "120 bytes read and 120 of 120 written; each byte once: 120 and 120, so that the whole asks for the "
         f"minimum. Line {line}: `tl.store(y_ptr + row * cols + col, 2 * x, mask=col < cols)`."
     )
     said = watch(lambda x: double(double(x)), torch.ones(3, 10), program=4).sentence
@@ -219,7 +219,9 @@ def test_a_large_launch_is_bounded_and_at_finds_what_is_late(monkeypatch):
     assert kept.report.traffic.bytes == 800
     assert "4 of 10 programs are kept, the others only summed up." in watch(double, x).sentence
     panel = watch(double, x, at=("y", (8, 3)))
-    assert panel.values["program"] == 4 and "Program 8 (the last is 9), access 2 of 2: stores y[8, 0:16]" in panel.sentence
+    assert (
+        panel.values["program"] == 4 and "Program 8 (the last is 9), access 2 of 2: stores y[8, 0:16]" in panel.sentence
+    )
     monkeypatch.setattr(tracing, "LAUNCH_BYTES", 3 * tracing.STEP_BYTES)  # one program and a half
     assert [program.number for program in trace(double, (x,)).programs] == [0]
     monkeypatch.setattr(tracing, "LAUNCH_BYTES", tracing.STEP_BYTES)
