@@ -23,17 +23,23 @@ if __name__ == "__main__":
 
 import widgets  # noqa: E402
 from kernels.copy import copy  # noqa: E402
+from kernels.matmul import matmul  # noqa: E402
 from widgets.cells import Pixels  # noqa: E402
 from widgets.panel import Checks, Powers  # noqa: E402
 
-NAMES = [*widgets.PANELS, "watch"]
+#: `watch` is handed a kernel.
+WATCHED = {
+    "watch": lambda: widgets.watch(copy, torch.rand(20_000)),
+    "watch a product": lambda: widgets.watch(matmul, torch.rand(70, 48), torch.rand(48, 90), path="tiled"),
+}
+NAMES = [*widgets.PANELS, *WATCHED]
 MOST = 1500  # corners of a panel; of more, so many are drawn by lot, the same ones every time
 BETWEEN = 300  # settings inside the ranges, drawn by lot
 
 
 def made(name: str):
-    """The panel of this name; `watch` is handed a kernel."""
-    return widgets.watch(copy, torch.rand(20_000)) if name == "watch" else getattr(widgets, name)()
+    """The panel of this name."""
+    return WATCHED[name]() if name in WATCHED else getattr(widgets, name)()
 
 
 def ends(control) -> list:
@@ -85,7 +91,8 @@ def _tick_texts(axis) -> list:
     """The labels of an axis that lie within its limits: matplotlib draws no others."""
     low, high = sorted(axis.get_view_interval())
     ticks = zip(axis.get_majorticklocs(), axis.get_ticklabels())
-    return [text for place, text in ticks if axis.get_visible() and low <= place <= high]
+    shown = axis.get_visible() and axis.axes.axison
+    return [text for place, text in ticks if shown and low <= place <= high]
 
 
 def faults(figure, texts: list | None = None, slack: float = 1) -> list:
