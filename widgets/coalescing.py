@@ -5,6 +5,7 @@ from matplotlib.colors import to_rgb
 
 from instruments.gpus import DTYPES, GPUS
 from instruments.sectors import LANES, SECTOR, request, touched
+from widgets.cells import Blocks
 from widgets.panel import BLUE, GREEN, ORANGE, Example, Panel, canvas, menu, whole
 from widgets.words import rate
 
@@ -34,13 +35,7 @@ def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
     amounts = bars.barh([0.25, 1.25, 2.25], [0] * 3, 0.4, color=(BLUE, ORANGE, GREEN), **look)
     said_of = [bars.text(0, place, "", fontsize=9, va="center", animated=True) for place in (-0.1, 0.9, 1.9)]
     colours = np.array([[round(255 * part) for part in to_rgb(c)] for c in ("#eeeeee", ORANGE, BLUE)], dtype=np.uint8)
-    picture = axes.imshow(
-        np.zeros((ROWS, COLUMNS * SECTOR, 3), np.uint8),
-        aspect="auto",
-        interpolation="nearest",
-        extent=(0, COLUMNS * SECTOR, ROWS, 0),
-        animated=True,
-    )
+    memory = Blocks(axes, np.zeros((ROWS, COLUMNS * SECTOR, 3), np.uint8))
     axes.vlines(np.arange(1, COLUMNS) * SECTOR, 0, ROWS, color="white", linewidth=2, zorder=3, animated=True)
     axes.hlines(np.arange(1, ROWS), 0, COLUMNS * SECTOR, color="white", linewidth=3, zorder=3, animated=True)
 
@@ -53,7 +48,7 @@ def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
             state[sector * SECTOR : (sector + 1) * SECTOR] = 1
         for byte in range(itemsize):
             state[lanes + byte] = 2
-        picture.set_data(colours[state.reshape(ROWS, -1)])
+        memory.colours = colours[state.reshape(ROWS, -1)]
         counts = asked.useful, asked.sectors * SECTOR, best.sectors * SECTOR
         for bar, text, count, what in zip(
             amounts, said_of, counts, ("wanted, blue", "delivered, orange too", "if lanes were neighbours")

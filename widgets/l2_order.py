@@ -8,6 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from instruments.cache import grouped, matmul_dram
+from widgets.cells import Blocks
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Example, Panel, canvas, whole
 from widgets.words import number, times
 
@@ -44,7 +45,7 @@ def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
     grid = figure.add_axes((0.075, 0.03, 0.42, 0.84))
     wide, tall = (0, TILES), (TILES, 0)
     grid.set(xlim=wide, ylim=tall, xticks=[], yticks=[])
-    image = grid.imshow(np.zeros((TILES, TILES, 3)), extent=(*wide, *tall), interpolation="nearest", animated=True)
+    image = Blocks(grid, np.zeros((TILES, TILES, 3), np.uint8))
     (path,) = grid.plot([], [], color=BLACK, linewidth=0.8, alpha=0.7, animated=True)
     (starts,) = grid.plot([], [], "o", color=BLACK, markersize=2.5, animated=True)
     edges = np.arange(TILES + 1)
@@ -101,7 +102,7 @@ def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
         colours = np.empty((TILES, TILES, 3))
         for i, (m, n) in enumerate(order):
             colours[m, n] = first if i < in_flight else shades[(i // in_flight) % 2]
-        image.set_data(colours)
+        image.colours = np.rint(255 * colours).astype(np.uint8)
         strokes = _strokes(order)
         path.set_data([n + 0.5 for _, n in strokes], [m + 0.5 for m, _ in strokes])
         begun = [tile for before, tile in zip([_GAP, *strokes], strokes) if before == _GAP]

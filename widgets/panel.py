@@ -39,6 +39,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from widgets import letters
+
 #: Okabe and Ito's colours, told apart by colour-blind readers. Panels add hatches or markers all the same.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
     "#000000",
@@ -316,10 +318,14 @@ class Panel:
             canvas.draw()
             self._ground = canvas.copy_from_bbox(self.figure.bbox)
         canvas.restore_region(self._ground)
+        pixels = np.asarray(canvas.buffer_rgba())
         for artist in self._moving:
-            artist.draw(canvas.get_renderer())
+            if letters.simple(artist):
+                letters.write(artist, pixels, self.figure.dpi)
+            else:
+                artist.draw(canvas.get_renderer())
         buffer = io.BytesIO()
-        Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(buffer, "png", compress_level=1)
+        Image.fromarray(pixels).convert("RGB").save(buffer, "png", compress_level=1)
         return buffer.getvalue()
 
     def _publish(self):
