@@ -112,8 +112,11 @@ def complete_colab() -> None:
 
 def keep_words_whole() -> None:
     """Printed text breaks at spaces: JupyterLab's own style breaks it anywhere, in the middle of a number too."""
+    from IPython import get_ipython
     from IPython.display import display
 
+    if get_ipython() is None:
+        return
     style = "<style>.jp-OutputArea-output pre {word-break: normal; overflow-wrap: normal; overflow-x: auto}</style>"
     display({"text/html": style, "text/plain": ""}, raw=True)
 

@@ -88,7 +88,7 @@ const style = this, bases = BASES;
     say(handle, 'role', 'slider');
     say(handle, 'aria-label', name);
     if (field) say(handle, 'aria-valuetext', Number(value).toLocaleString('en-US'));
-    [field, readout].forEach(exact => exact && say(exact, 'aria-label', name + ', exact'));
+    say(field || readout, 'aria-label', name + ', exact');
   });
   new MutationObserver(tell).observe(box, {subtree: true, childList: true, attributeFilter: ['aria-valuenow']});
   tell([]);

@@ -303,8 +303,9 @@ def test_a_screen_reader_gets_names_and_values(page, lab):
     page.wait_for_function("h => h.getAttribute('aria-valuetext') === '16,384'", arg=rows.element_handle())
     _await_change(page, panel, before)
     assert rows.get_attribute("aria-valuetext") == "16,384"
-    panel.get_by_label("rows, exact").fill("5000")
-    panel.get_by_label("rows, exact").press("Enter")
+    exact = panel.get_by_role("spinbutton", name="rows, exact")
+    exact.fill("5000")
+    exact.press("Enter")
     page.wait_for_function("h => h.getAttribute('aria-valuetext') === '5,000'", arg=rows.element_handle())
     named = page.evaluate(
         "b => [...b.querySelectorAll('[role=slider]')].every(h => h.ariaLabel)", panel.element_handle()
