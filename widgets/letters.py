@@ -34,7 +34,8 @@ def simple(artist) -> bool:
     return (
         isinstance(artist, Text)
         and type(artist).draw is Text.draw
-        and artist.get_rotation() in (0, 90)
+        and (artist.get_rotation(), artist.get_verticalalignment() == "baseline")
+        in ((0, False), (0, True), (90, False))
         and artist.get_bbox_patch() is None
         and not artist.get_path_effects()
         and "\n" not in artist.get_text()
@@ -59,7 +60,7 @@ def write(artist: Text, pixels: np.ndarray, dpi: float):
     if rotated:  # alignment is that of the turned line's box
         across = {"left": descent - height, "center": descent - height / 2, "right": descent}
         x -= across[artist.get_horizontalalignment()]
-        y += {"bottom": 0, "baseline": 0, "center": width / 2, "top": width}[artist.get_verticalalignment()]
+        y += {"bottom": 0, "center": width / 2, "top": width}[artist.get_verticalalignment()]
         top, left = round(y) - cover.shape[0], round(x) - ascent
     else:
         top, left = round(y - up) - ascent, round(x - across)
