@@ -44,9 +44,8 @@ test: .venv/test  ## lint, then run every test and every notebook, on this machi
 	@$(PYTEST) $(PARALLEL) -m "not browser" $(NBVAL) tests lessons solutions exercises
 	@$(PYTEST) tests/browser
 
-test-colab: .venv-colab/setup  ## the kernels, the panels and lesson 05 with the versions that Colab ships
-	@.venv-colab/bin/python -m pytest -q $(PARALLEL) -m "not browser" $(NBVAL) \
-		tests/kernels tests/widgets lessons/05_rmsnorm.ipynb
+test-colab: .venv-colab/setup  ## the kernels, the panels and every notebook, alone, with the versions that Colab ships
+	@.venv-colab/bin/python -m pytest -q -n 2 --dist worksteal tests/colab.py tests/kernels tests/widgets
 
 test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on the newest Triton that is supported
 	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) $(PARALLEL) tests/instruments tests/kernels

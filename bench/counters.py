@@ -1,4 +1,4 @@
-"""DRAM bytes that the launches of bench/cases/ really moved, read from the GPU's hardware counters with Nsight Compute.
+"""What the launches of bench/cases/ moved from DRAM, L2 and L1, by the GPU's hardware counters (Nsight Compute).
 
     python bench/counters.py [--json FILE]
 
@@ -25,8 +25,24 @@ from bench.cases import counted
 from instruments import results
 from instruments.results import Counter
 
-METRICS = {"dram__bytes_read.sum": "dram_read", "dram__bytes_write.sum": "dram_written", "gpu__time_duration.sum": "us"}
+LOADS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld"
+FROM_L1 = "lts__t_sectors_srcunit_tex_op_read"
+#: Nsight Compute's names, and the fields of Counter
+METRICS = {
+    "dram__bytes_read.sum": "dram_read",
+    "dram__bytes_write.sum": "dram_written",
+    f"{LOADS}.sum": "l1_read",
+    f"{LOADS}_lookup_hit.sum": "l1_hit",
+    f"{FROM_L1}.sum": "l2_read",
+    f"{FROM_L1}_lookup_hit.sum": "l2_hit",
+    "sm__warps_active.avg.per_cycle_active": "warps",
+    "launch__registers_per_thread": "registers",
+    "gpu__time_duration.sum": "us",
+}
 UNITS = {
+    "sector": 32,
+    "warp": 1,
+    "register/thread": 1,
     "byte": 1,
     "Kbyte": 1e3,
     "Mbyte": 1e6,
@@ -44,9 +60,12 @@ def launch_all():
     """What runs under ncu: each call once to compile, then once more to be read."""
     for launch in counted():
         call = launch.make()
-        for _ in range(2):
-            call()
+        call()
         torch.cuda.synchronize()
+        torch.cuda.profiler.start()
+        call()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.stop()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,15 +85,14 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     runs = counted()
-    kernels = "|".join(sorted({run.kernel for run in runs}))
     done = subprocess.run(
         [
             "ncu",
             "--clock-control",
             "none",
             "--csv",
-            "--kernel-name",
-            f"regex:({kernels})_.*_kernel",
+            "--profile-from-start",
+            "off",
             "--metrics",
             ",".join(METRICS),
             sys.executable,
@@ -91,10 +109,10 @@ def main(arguments: list[str] | None = None) -> int:
     for row in rows:
         value = float(row["Metric Value"].replace(",", "")) * UNITS[row["Metric Unit"]]
         launches.setdefault(int(row["ID"]), {})[METRICS[row["Metric Name"]]] = value
-    read = [launches[i] for i in sorted(launches)][1::2]
+    read = [launches[i] for i in sorted(launches)]
     if len(read) != len(runs):
         print(
-            f"bench/counters.py: ncu gave {len(launches)} launches, expected {2 * len(runs)}\n{done.stdout[-2000:]}"
+            f"bench/counters.py: ncu gave {len(launches)} launches, expected {len(runs)}\n{done.stdout[-2000:]}"
             f"{done.stderr[-2000:]}",
             file=sys.stderr,
         )
@@ -105,9 +123,9 @@ def main(arguments: list[str] | None = None) -> int:
             variant=run.variant,
             shape=run.shape,
             dtype="bf16",
-            dram_read=int(f["dram_read"]),
-            dram_written=int(f["dram_written"]),
-            us=f["us"],
+            us=f.pop("us"),
+            warps=f.pop("warps"),
+            **{name: int(value) for name, value in f.items()},
         )
         for run, f in zip(runs, read)
     ]

@@ -1,12 +1,13 @@
-"""Automated grading: `check` and `progress` in a notebook, `grade` on the command line; see grading/README.md."""
+"""Automated grading: `check`, `inputs` and `progress` in a notebook, `grade` on the command line; see
+grading/README.md."""
 
 
 def __getattr__(name: str):
     # Imported on first use: what runs beside a learner's code needs nothing of the grader.
-    if name == "check":
-        from grading.notebook import check
+    if name in ("check", "inputs"):
+        from grading import notebook
 
-        return check
+        return getattr(notebook, name)
     if name == "progress":
         from grading.tally import progress
 

@@ -18,10 +18,12 @@ PUBLIC = "checked with the public seed; `grade` runs the same checks with anothe
 
 
 class Card:
-    """A verdict, and how the exercise stands with it."""
+    """A verdict, and how the exercise stands with it. watch, portrait: the calls that show what went wrong in
+    widgets.watch, and what is right in widgets.portrait; '' for none."""
 
-    def __init__(self, verdict: Verdict, exercise: str):
+    def __init__(self, verdict: Verdict, exercise: str, watch: str = "", portrait: str = ""):
         self.verdict = verdict
+        self.calls = {title: call for title, call in (("watch it", watch), ("its bytes and times", portrait)) if call}
         points, pending, most = standing(exercise, diary.read())
         waiting = f", {pending} pending" if pending else ""
         self.so_far = f"this exercise so far: {points} of {most} points{waiting}"
@@ -33,6 +35,7 @@ class Card:
 
     def __repr__(self):
         lines = [str(self.verdict)]
+        lines += [f"  {title}: {call}" for title, call in self.calls.items()]
         if self.right:
             lines.append(f"  {PUBLIC}")
         if self.verdict.status != "not_attempted":
@@ -55,6 +58,9 @@ class Card:
         ]
         if v.hint:
             parts.append(f'<p style="margin:8px 0 0;white-space:pre-wrap;overflow-wrap:anywhere">{said(v.hint)}</p>')
+        for title, call in self.calls.items():
+            code = f'<code style="color:inherit;background:none;overflow-wrap:anywhere">{said(call)}</code>'
+            parts.append(f'<p style="margin:8px 0 0">{title.capitalize()}: {code}</p>')
         if v.proved:
             parts.append(lines("Proved", v.proved))
         if v.unproved:

@@ -18,7 +18,7 @@ def prepare(given: Given, folder: Path, turns: tuple) -> None:
     home = Path(folder) / "tasks" / task.id
     home.mkdir(parents=True, exist_ok=True)
     cases = [
-        {"function": task.function(index), "turns": [_arguments(given, index, turn, home) for turn in turns]}
+        {"function": task.function(index), "turns": [written(given, index, turn, home) for turn in turns]}
         for index in range(len(task.cases))
     ]
     spec = {
@@ -34,7 +34,8 @@ def prepare(given: Given, folder: Path, turns: tuple) -> None:
     (home / "task.json").write_text(json.dumps(spec), encoding="utf-8")
 
 
-def _arguments(given: Given, index: int, turn: int, home: Path) -> list:
+def written(given: Given, index: int, turn: int, home: Path) -> list:
+    """Write the inputs of one case at one turn under `home`; how to load them, for probe.load_arguments."""
     arguments = []
     for name, value in given.arguments(index, turn).items():
         if name.startswith("_"):

@@ -5,6 +5,7 @@ findings the most telling one is shown: an access out of bounds explains a wrong
 """
 
 import ast
+import itertools
 import re
 from dataclasses import dataclass, field
 
@@ -269,6 +270,8 @@ def of_values(given: Given, index: int, where, returned: list, after: dict, mete
     else:
         expected = given.expected(index, where) if isinstance(where, int) else expected_of(task, function, arguments)
         found = [*_values(task, function, arguments, expected, returned, after, widths_of(arguments, metered))]
+    if metered:
+        _name_tensors(found, expected, metered)
     in_place = {e.argument for e in expected}
     for name, left in after.items():
         before = arguments[name].storage
@@ -283,6 +286,15 @@ def of_values(given: Given, index: int, where, returned: list, after: dict, mete
                     "from the inputs beforehand does not count, the kernel has to compute it."
                 )
     return _named(found, task.cases[index].name)
+
+
+def _name_tensors(found: list, expected: list, metered: record.Metered) -> None:
+    """Where what is wrong is a part of a result, add the kernel's name for it."""
+    names = {t.role: t.name for t in sorted(metered.tensors, key=lambda t: t.unique_written)}
+    results = {e.name: names.get(role, "") for e, role in zip(expected, _roles(expected))}
+    for finding in found:
+        if finding.kind == "some_rows" or 0 < finding.place.wrong < 0.5:
+            finding.place.tensor = results.get(finding.place.output, "")
 
 
 def expected_of(task: Task, function: str, arguments: dict) -> list:
@@ -448,7 +460,10 @@ def _metered(task: Task, arguments: dict, replayed: record.Replayed):
         t = next(t for t in tensors if t.strays)
         text, advice = _stray(task, arguments, t, metered)
         found = Finding(
-            "out_of_bounds", _outside(strays[0]) + more + text, advice, place=Place(first=[strays[0].index])
+            "out_of_bounds",
+            _outside(strays[0]) + more + text,
+            advice,
+            place=Place(tensor=t.name, first=[strays[0].index]),
         )
         _add_python([found], metered)
         yield found
@@ -540,7 +555,6 @@ def _sectors(task: Task, arguments: dict, tensors: list):
 
 def _stored(expected: list, metered: record.Metered):
     """Each result in a tensor that a kernel stored, every element of it."""
-    position = 0
     if metered.kernels and not metered.programs:
         yield Finding(
             "unwritten",
@@ -548,9 +562,7 @@ def _stored(expected: list, metered: record.Metered):
             "A number of programs that is rounded down can be 0: round it up.",
         )
         return
-    for e in expected:
-        role = e.argument or f"returned {position}"
-        position += not e.argument
+    for e, role in zip(expected, _roles(expected)):
         if not isinstance(e.values, np.ndarray) or not e.values.size:
             continue
         launched = [t for t in metered.tensors if t.role == role]
@@ -569,7 +581,15 @@ def _stored(expected: list, metered: record.Metered):
                 "Pass it to the kernel and store every element of it.",
             )
             continue
-        yield _holes(e, t, metered.kernels)
+        found = _holes(e, t, metered.kernels)
+        found.place = Place(tensor=t.name, first=list(t.first_unwritten))
+        yield found
+
+
+def _roles(expected: list) -> list:
+    """The role of each result: the argument that holds it, or its place among those that are returned."""
+    places = itertools.count()
+    return [e.argument or f"returned {next(places)}" for e in expected]
 
 
 def _holes(e: Expected, t: record.Counts, kernels: list) -> Finding:

@@ -20,7 +20,7 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from grading.release import ROOT, exercise_id, grade_id, task_id
-from grading.tasks import exercises
+from grading.tasks import exercise_with, exercises
 
 MAX_FILE = 16 << 20  # bytes of one notebook; 2 s of reading at worst
 MAX_CELLS = 2_000  # of one notebook
@@ -435,11 +435,10 @@ def exercise_of(nb: NotebookNode, path, notes: list | None = None) -> str:
     """The exercise of a submission, by its metadata, whatever the file is called; failing that, by its cells."""
     found = exercise_id(nb)
     if not found:
-        lessons = {task_id(grade_id(cell)).split(".")[0] for cell in nb.cells} - {""}
-        names = [name for name in exercises() if name[:2] in lessons]
+        names = {exercise_with(task_id(grade_id(cell))) for cell in nb.cells} - {""}
         if len(names) != 1:
             raise Unreadable(f"{path}: not an exercise of this course (its metadata names none)")
-        found = names[0]
+        (found,) = names
         if notes is not None:
             notes.append("the notebook had lost its exercise id and was known by its cells")
     if found not in exercises():

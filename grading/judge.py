@@ -37,6 +37,7 @@ def failed(task: Task, finding: Finding, more: str = "") -> Verdict:
     """The verdict on a task in which this was found."""
     found = simple(task, "failed", " ".join(filter(None, (finding.hint(task), more))), finding.kind)
     found.place = finding.place
+    found.place.case = finding.case
     return found
 
 
@@ -214,6 +215,7 @@ def _findings(given: Given, left: Left, defined) -> tuple[list, int]:
                     here += _of_values(given, index, replayed.turn, left.play, replayed.compiled, replayed.metered)
                 for finding in here:
                     finding.text = f"right in the interpreter and wrong on the GPU, {finding.text}"
+                    finding.place.tensor = ""  # nothing to watch in the interpreter
                 compiled += not here
             found += [(index, finding) for finding in here]
     if left.played.fault:  # a call that returns what it kept launches nothing

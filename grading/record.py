@@ -361,8 +361,11 @@ Points = Annotated[int, msgspec.Meta(ge=0)]
 class Place(Record, omit_defaults=True):
     """Where a result is wrong, for the page: the first wrong element, the share of wrong ones, and a map of them; or,
     of a call of plain values, what came and what is right. Of a number that is not finite results.json holds its
-    name."""
+    name. case: its name. tensor: where a part of it is wrong, the kernel's name for it, as instruments.meter has
+    it."""
 
+    case: str = ""
+    tensor: str = ""
     output: str = ""
     first: list[int] = []
     expected: None | float | str = None

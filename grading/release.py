@@ -37,8 +37,8 @@ def grade_id(cell: NotebookNode) -> str:
 
 
 def task_id(grade_id: str) -> str:
-    """'answer_05_3' and 'check_05_3' -> '05.3'; '' for any other id."""
-    match = re.fullmatch(r"(?:answer|check)_(\d\d)_(\d+)", grade_id)
+    """'answer_05_3' -> '05.3', 'check_05b_1' -> '05b.1'; '' for any other id."""
+    match = re.fullmatch(r"(?:answer|check)_(\d\d[a-z]?)_(\d+)", grade_id)
     return f"{match[1]}.{match[2]}" if match else ""
 
 

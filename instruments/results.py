@@ -97,7 +97,9 @@ class Launches(Record):
 
 
 class Counter(Record):
-    """Bytes that a kernel moved to and from DRAM, caches flushed before, by the GPU's hardware counters."""
+    """Bytes that a launch moved, caches flushed before, by the GPU's hardware counters: to and from DRAM; read from L2
+    by the L1s, and found there; asked of L1 by loads, and found there. warps: that were on an SM at a time, on average.
+    registers: per thread. 0 where a field was not read."""
 
     kernel: str
     variant: str
@@ -106,6 +108,12 @@ class Counter(Record):
     dram_read: int
     dram_written: int
     us: float
+    l2_read: int = 0
+    l2_hit: int = 0
+    l1_read: int = 0
+    l1_hit: int = 0
+    warps: float = 0
+    registers: int = 0
 
 
 # What bench/machine.py measures. registers: per thread; shared: bytes per program; both 0 of an interpreted kernel.

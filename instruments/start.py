@@ -27,11 +27,10 @@ NEEDED = ("numpy", "torch", "matplotlib", "ipywidgets", "msgspec")
 #: ipywidgets breaks Colab's session.
 MISSING_ON_COLAB = ("triton", "nbval", "msgspec", "junitparser")
 
-ON_COLAB = (
-    "On Colab: keep your work with File > Save a copy in Drive. The check cells grade as you go; for marks of a whole "
-    "exercise, take it with File > Download > .ipynb, upload it under Files (left), and run "
-    "!python -m grading.cli NAME.ipynb --report report"
-)
+ON_COLAB = """\
+On Colab: keep your work with File > Save a copy in Drive.
+The check cells grade as you go. For marks of a whole exercise, take it with File > Download > .ipynb,
+upload it under Files (left), and run in a cell: !python -m grading.cli NAME.ipynb --report report"""
 
 
 def start() -> None:
@@ -122,7 +121,8 @@ def keep_words_whole() -> None:
 
 
 def show_links(address: str) -> None:
-    """Links to every notebook of the course, because those in a notebook's text lead nowhere from a copy in Drive.
+    """Links to every notebook of the course, its glossary and its README, because those in a notebook's text lead
+    nowhere from a copy in Drive.
 
     None without an address on GitHub.
     """
@@ -137,6 +137,6 @@ def show_links(address: str) -> None:
             for path in sorted((ROOT / folder).glob("*.ipynb"))
         ]
         lines.append(f"{folder.capitalize()}: {' '.join(links)}")
-    glossary = f"https://github.com/{on_github(address, 'docs/glossary.md')}"
-    lines.append(f'<a href="{glossary}" target="_blank">Glossary</a>')
+    for name, file in (("Glossary", "docs/glossary.md"), ("README", "README.md")):
+        lines.append(f'<a href="https://github.com/{on_github(address, file)}" target="_blank">{name}</a>')
     display(HTML("<br>".join(lines)))

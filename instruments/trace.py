@@ -115,11 +115,19 @@ class Trace:
                 best, found = score, (place, step, (INSIDE, MASKED)[score] if score < 2 else ELSEWHERE)
         return found
 
+    def leaving(self) -> tuple | None:
+        """The first access with a lane outside its tensor: (place in `programs`, place in the program's steps)."""
+        for place, program in enumerate(self.programs):
+            if (step := _leaves(program)) is not None:
+                return place, step
+        return None
 
-def trace(function: Callable, args: tuple = (), kwargs: dict | None = None, at: tuple | None = None) -> Trace:
+
+def trace(function: Callable, args: tuple = (), kwargs: dict | None = None, at: tuple | str | None = None) -> Trace:
     """Call `function(*args, **kwargs)` once, interpreted, and keep what its programs access.
 
-    at: (name, index) of an element; the program whose store comes nearest to it is kept too, however late it runs.
+    at: (name, index) of an element; the program whose store comes nearest to it is kept too, however late it runs. Or
+    "outside": then the first program that leaves a tensor is.
     Raises ValueError where no kernel is launched, or none that is given a tensor.
     """
     recorder = _Recorder(at)
@@ -138,7 +146,8 @@ class _Recorder:
     """Listens to a metered call."""
 
     def __init__(self, at):
-        self.at = at
+        self.outside = at == "outside"
+        self.at = None if self.outside else at
         self.kernels, self.grids, self.sizes = [], [], []  # of each launch; sizes: how many programs
         self.kept = []  # of each launch: {number: Program}
         self.limits = []  # of each launch: the programs before this number are kept
@@ -198,7 +207,7 @@ class _Recorder:
             marks[what][at] = me
         first = marks["first"][at]
         marks["first"][at] = np.where(first == 0, me, first)
-        if not self.program.whole or not (self.program.number < self.limits[-1] or self.at):
+        if not self.program.whole or not (self.program.number < self.limits[-1] or self.at or self.outside):
             return
         lanes = np.where(here, np.where(mask, OUTSIDE, MASKED), ELSEWHERE).astype(np.uint8)
         lanes[allowed] = np.where(before, AGAIN, INSIDE)
@@ -222,6 +231,8 @@ class _Recorder:
                 self.spent += self.taken
                 return
             self.limits[launch] = program.number
+        if self.outside and self.found is None and _leaves(program) is not None:
+            self.found = program
         if self.at and self.at[0] in self.names:
             name, index = self.at
             shape = self.arguments[name].device_tensor.shape
@@ -337,6 +348,11 @@ def _small(array: np.ndarray) -> np.ndarray:
         first = np.take(array, [0], axis)
         array = first if (array == first).all() else array
     return np.broadcast_to(array.copy(), shape)
+
+
+def _leaves(program: Program) -> int | None:
+    """The first step of a program that has a lane outside its tensor."""
+    return next((place for place, step in enumerate(program.steps) if step.count(OUTSIDE)), None)
 
 
 def _nearness(program: Program, name: str, row: int, col: int) -> tuple:

@@ -3,7 +3,8 @@
 Minimum traffic: x read once, y written once, weight and bias read once. LayerNorm is Ba, Kiros and Hinton's (2016).
 
 The variance is the mean of (x - mean)^2, never mean(x^2) - mean^2, which cancels: in fp32, at mean 1e4 and standard
-deviation 1, it comes out negative. A resident row is simply looked at twice. A streamed one keeps a mean and a sum of
+deviation 1, it comes out negative. A row that is kept, in one tile or in
+several, is simply looked at twice. A streamed one keeps a mean and a sum of
 squared deviations per lane, by Welford's update (1962), and merges the lanes by Chan, Golub and LeVeque's (1979).
 """
 
@@ -28,6 +29,7 @@ from kernels.rows import (
     narrow,
     plan,
     reads,
+    tiled,
 )
 from kernels.welford import row_mean_and_scale
 
@@ -53,6 +55,36 @@ def layernorm_resident_kernel(
     weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)  # late: registers are short until here
     bias = tl.load(bias_ptr + col, mask=mask, other=0.0).to(tl.float32)
     tl.store(y_ptr + row * cols + col, (centred * scale * weight + bias).to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def layernorm_tiled_kernel(
+    x_ptr, weight_ptr, bias_ptr, y_ptr, x_row_stride, x_col_stride, cols, eps, TILES: tl.constexpr, BLOCK: tl.constexpr
+):
+    """One row, kept in TILES tiles [BLOCK], of which the last may be ragged; tensors as for the resident kernel."""
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    y_ptr += row * cols
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    row_tiles = ()
+    for i in tl.static_range(TILES):
+        col = i * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+        x = tl.load(x_ptr + col * x_col_stride, mask=col < cols, other=0.0).to(tl.float32)
+        total += x
+        row_tiles = row_tiles + (x,)
+    mean = tl.div_rn(tl.sum(total), cols + 0.0)
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    for i in tl.static_range(TILES):
+        centred = tl.where(i * BLOCK + tl.arange(0, BLOCK) < cols, row_tiles[i] - mean, 0.0)
+        squares += centred * centred
+    scale = tl.rsqrt(tl.sum(squares) / cols + eps)
+    for i in tl.static_range(TILES):
+        col = i * BLOCK + tl.arange(0, BLOCK)
+        mask = col < cols
+        weight = tl.load(weight_ptr + col, mask=mask, other=0.0).to(tl.float32)
+        bias = tl.load(bias_ptr + col, mask=mask, other=0.0).to(tl.float32)
+        y = (row_tiles[i] - mean) * scale * weight + bias
+        tl.store(y_ptr + col, y.to(y_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
@@ -102,13 +134,23 @@ def layernorm_streaming_kernel(
         tl.store(y_ptr + col, y.to(y_ptr.dtype.element_ty), mask=mask, cache_modifier=".cs")
 
 
+def _fits_a_tile(cols: int, nbytes: int) -> bool:
+    return cols == triton.next_power_of_2(cols) and nbytes <= 16_384
+
+
 #: Rows of 32 KiB and less are kept; two sums, one after the other, want few warps.
 PATHS = (
     # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
-    Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 32_768, few_warps, 1),
+    Path("resident", RESIDENT_COLS, _fits_a_tile, few_warps, 1),
+    Path("tiled", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 32_768, tiled, 1),
     Path("streaming", MAX_COLS, always, long_steps, 2),
 )
+ONE_ROW = {
+    "resident": layernorm_resident_kernel,
+    "tiled": layernorm_tiled_kernel,
+    "streaming": layernorm_streaming_kernel,
+}
 
 
 def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
@@ -122,8 +164,7 @@ def _forward(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: flo
     if chosen.path == "narrow":
         layernorm_narrow_kernel[grid](x, weight, bias, y, *x.stride(), rows, cols, eps, **chosen.config)
     else:
-        kernel = layernorm_resident_kernel if chosen.path == "resident" else layernorm_streaming_kernel
-        kernel[grid](x, weight, bias, y, *x.stride(), cols, eps, **chosen.config)
+        ONE_ROW[chosen.path][grid](x, weight, bias, y, *x.stride(), cols, eps, **chosen.config)
     return y
 
 
@@ -167,7 +208,8 @@ def layernorm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, eps: fl
 def layernorm_traffic(
     rows: int, cols: int, dtype: torch.dtype, path: str | None = "minimum", cached: bool = True
 ) -> Traffic:
-    """What LayerNorm forward moves: the 'minimum', each byte once, or what 'narrow', 'resident' or 'streaming' moves,
+    """What LayerNorm forward moves: the 'minimum', each byte once, or what 'narrow', 'resident', 'tiled' or 'streaming'
+    moves,
     None for the one of them that `layernorm` chooses. Raises ValueError for a path that takes no such rows.
 
     cached: weight and bias, which all rows share, are counted once, as caches serve the rest; False counts what the

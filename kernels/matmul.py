@@ -169,7 +169,8 @@ def matmul_grouped_kernel(
 class Path:
     """A rung of the ladder: bytes of the widest elements that it multiplies, and the tiles of c that a program may own.
 
-    Of several tiles, (BLOCK_M, BLOCK_N) each, the interpreter takes the first and a GPU the fastest.
+    Of several tiles, (BLOCK_M, BLOCK_N) each: of the grouped kernel's the interpreter takes the first and a GPU the
+    fastest; of the persistent one's, the product's size decides.
     """
 
     itemsize: int
@@ -180,7 +181,7 @@ PATHS = {
     "dot": Path(4, [(1, 1)]),
     "tiled": Path(4, [(TILED["BLOCK_M"], TILED["BLOCK_N"])]),
     "grouped": Path(4, [config[:2] for config in TUNED]),
-    "persistent": Path(2, [(matmul_persistent.BLOCK_M, config[0]) for config in matmul_persistent.TUNED]),
+    "persistent": Path(2, [(tile["BLOCK_M"], tile["BLOCK_N"]) for tile in matmul_persistent.TILES]),
 }
 
 

@@ -21,6 +21,7 @@ from kernels.rows import (
     Path,
     always,
     as_rows,
+    few_warps,
     is_narrow,
     narrow,
     plan,
@@ -117,15 +118,24 @@ def _streaming(cols: int, itemsize: int) -> dict:
     return {"config": {**config, "WEIGHT_IN_L1": cols * itemsize <= WEIGHT_IN_L1_BYTES}}
 
 
+def _is_kept(cols: int, nbytes: int) -> bool:
+    """Rows to 8 KiB; and to 16 KiB those of which streaming would leave much of a last step empty."""
+    return nbytes <= 8_192 or nbytes <= 16_384 and cols != triton.next_power_of_2(cols)
+
+
+def _resident(cols: int, itemsize: int) -> dict:
+    return (few_warps if cols * itemsize > 8_192 else resident)(cols, itemsize)
+
+
 def _two_pass(cols: int, itemsize: int) -> dict:
     return {"config": {"BLOCK": 2048, "num_warps": 8}}
 
 
-#: Rows wider than 8 KiB would fit in registers, but reading them again from L1 is faster. Two_pass is never chosen.
+#: Wider rows would fit in registers too, but reading them again from L1 is faster. Two_pass is never chosen.
 PATHS = (
     # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
-    Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 8_192, resident, 1),
+    Path("resident", RESIDENT_COLS, _is_kept, _resident, 1),
     Path("streaming", MAX_COLS, always, _streaming, 2),
     Path("two_pass", MAX_COLS, always, _two_pass, 2),
 )

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -21,3 +23,30 @@ def chromium() -> str:
     if os.environ.get("CI") == "true":
         pytest.fail(reason)
     pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def git():
+    """git(folder, *words) runs git in a folder; what it prints."""
+
+    def git(folder: Path, *words) -> str:
+        command = ["git", "-C", folder, "-c", "user.name=test", "-c", "user.email=test@localhost", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    return git
+
+
+@pytest.fixture(scope="session")
+def snapshot(git):
+    """snapshot(folder) makes a folder that is a git repository with the course in it, as the working tree has it."""
+
+    def snapshot(folder: Path) -> Path:
+        folder.mkdir()
+        git(folder, "init", "--quiet")
+        tree = Path(__file__).resolve().parents[1]
+        git(folder, "--git-dir", folder / ".git", "--work-tree", tree, "add", "--all")
+        git(folder, "commit", "--quiet", "--message", "as it is")
+        git(folder, "checkout", "--quiet", "--force")
+        return folder
+
+    return snapshot

@@ -1,6 +1,7 @@
 """A new lesson is new files and nothing else: the toy of tests/growth/, put into a copy of the course, is found.
 
-Its notebooks are written here, so that they have the first cell of today.
+Its notebooks are written here, so that they have the first cell of today. The toy takes two notebooks of one number, 99
+and 99b, as a long topic does: each has an exercise of its own, the second one's made from the first one's.
 """
 
 import json
@@ -28,6 +29,7 @@ FOLDERS = (
     "tests/grading",
     "widgets",
 )
+NUMBERS = ("99", "99b")
 TASK = {"schema_version": 3, "task": False, "cell_type": "code"}
 ANSWER = """\
 @triton.jit
@@ -64,29 +66,29 @@ print(json.dumps({
 """
 
 
-def lesson() -> nbformat.NotebookNode:
+def lesson(number: str) -> nbformat.NotebookNode:
     return new_notebook(
         metadata={"bytes_first": {"about": "what it takes to grow"}},
         cells=[
-            new_markdown_cell("# 99 A toy", id="title"),
+            new_markdown_cell(f"# {number} A toy", id="title"),
             new_code_cell("from kernels.toy import twice\nfrom widgets import toy", id="imports"),
             new_markdown_cell("## Keep\n\nTwice a tensor is two tensors moved.", id="keep"),
         ],
     )
 
 
-def solution() -> nbformat.NotebookNode:
-    answer = {"grade": False, "grade_id": "answer_99_1", "locked": False, "solution": True, **TASK}
-    check = {"grade": True, "grade_id": "check_99_1", "locked": True, "points": 2, "solution": False, **TASK}
+def solution(number: str) -> nbformat.NotebookNode:
+    answer = {"grade": False, "grade_id": f"answer_{number}_1", "locked": False, "solution": True, **TASK}
+    check = {"grade": True, "grade_id": f"check_{number}_1", "locked": True, "points": 2, "solution": False, **TASK}
     imports = "import torch\n\nfrom grading import check\nfrom instruments.backend import tl, triton"
     return new_notebook(
-        metadata={"bytes_first": {"exercise": "99_toy"}},
+        metadata={"bytes_first": {"exercise": f"{number}_toy"}},
         cells=[
-            new_markdown_cell("# Exercise 99: a toy", id="title"),
+            new_markdown_cell(f"# Exercise {number}: a toy", id="title"),
             new_code_cell(imports, id="imports"),
-            new_markdown_cell("## 99.1 Three times", id="card"),
+            new_markdown_cell(f"## {number}.1 Three times", id="card"),
             new_code_cell(ANSWER, id="answer", metadata={"nbgrader": answer}),
-            new_code_cell('check("99.1", thrice)', id="check", metadata={"nbgrader": check}),
+            new_code_cell(f'check("{number}.1", thrice)', id="check", metadata={"nbgrader": check}),
         ],
     )
 
@@ -103,9 +105,13 @@ def course(tmp_path_factory) -> Path:
         target = root / path.relative_to(ROOT / "tests" / "growth")
         assert not target.exists(), f"{target.relative_to(root)} is there: number 99 is the toy lesson's"
         shutil.copy(path, target)
-    for folder, nb in (("lessons", lesson()), ("solutions", solution())):
-        path = root / folder / "99_toy.ipynb"
-        path.write_text(notebooks.dumps(nb, path), encoding="utf-8")
+    for name in ("grading/tasks/lesson_99.py", "tests/grading/test_99.py"):
+        text = (root / name).read_text(encoding="utf-8")
+        (root / name.replace("99", "99b")).write_text(text.replace("99", "99b"), encoding="utf-8")
+    for number in NUMBERS:
+        for folder, nb in (("lessons", lesson(number)), ("solutions", solution(number))):
+            path = root / folder / f"{number}_toy.ipynb"
+            path.write_text(notebooks.dumps(nb, path), encoding="utf-8")
     return root
 
 
@@ -132,25 +138,43 @@ def files(course: Path) -> dict:
 
 def test_release_and_contents_write_the_exercise_and_the_readme_and_nothing_else(course):
     before = files(course)
-    assert "exercises/99_toy.ipynb: written" in run(course, "-m", "grading.release")
+    said = run(course, "-m", "grading.release")
+    assert all(f"exercises/{number}_toy.ipynb: written" in said for number in NUMBERS)
     run(course, "-m", "instruments.contents")
     after = files(course)
-    assert {name for name in after if after[name] != before.get(name)} == {"exercises/99_toy.ipynb", "README.md"}
-    line = "| [99 A toy](lessons/99_toy.ipynb): what it takes to grow | [exercise](exercises/99_toy.ipynb) |"
-    assert line in after["README.md"].decode()
+    exercises = {f"exercises/{number}_toy.ipynb" for number in NUMBERS}
+    assert {name for name in after if after[name] != before.get(name)} == {*exercises, "README.md"}
+    lines = [line for line in after["README.md"].decode().splitlines() if "A toy" in line]
+    assert lines == [
+        f"| [{number} A toy](lessons/{number}_toy.ipynb): what it takes to grow "
+        f"| [exercise](exercises/{number}_toy.ipynb) | [solution](solutions/{number}_toy.ipynb) |"
+        for number in NUMBERS
+    ]
     run(course, "-m", "instruments.contents", "--check")
 
 
-def test_grade_knows_the_exercise(course, tmp_path):
-    """The solution gets its points, the untouched exercise none."""
+def test_grade_knows_the_exercises(course, tmp_path):
+    """The solutions get their points, the untouched exercise none; a notebook that lost its exercise's name is known by
+    its cells."""
     run(course, "-m", "grading.release")
-    handed_in = [tmp_path / "class" / name / "99_toy.ipynb" for name in ("solved", "untouched")]
-    for path, folder in zip(handed_in, ("solutions", "exercises")):
+    for learner, number, folder in (
+        ("solved", "99", "solutions"),
+        ("second", "99b", "solutions"),
+        ("untouched", "99b", "exercises"),
+    ):
+        path = tmp_path / "class" / learner / f"{number}_toy.ipynb"
         path.parent.mkdir(parents=True)
-        shutil.copy(course / folder / path.name, path)
+        nb = nbformat.read(course / folder / path.name, as_version=4)
+        if learner == "second":
+            del nb.metadata["bytes_first"]
+        nbformat.write(nb, path)
     run(course, "-m", "grading.cli", tmp_path / "class", "--report", tmp_path / "report")
     graded = json.loads((tmp_path / "report" / "results.json").read_text(encoding="utf-8"))["submissions"]
-    assert {r["learner"]: (r["points"], r["max_points"]) for r in graded} == {"solved": (2, 2), "untouched": (0, 2)}
+    assert {r["learner"]: (r["exercise"], [t["id"] for t in r["tasks"]], r["points"]) for r in graded} == {
+        "solved": ("99_toy", ["99.1"], 2),
+        "second": ("99b_toy", ["99b.1"], 2),
+        "untouched": ("99b_toy", ["99b.1"], 0),
+    }
 
 
 def test_bench_checker_counters_panels_and_answers_are_found(course):
@@ -159,4 +183,4 @@ def test_bench_checker_counters_panels_and_answers_are_found(course):
     assert "toy 1x1 bf16" in found["memory checker"]
     assert "twice" in found["counters"]
     assert found["panels"]["toy"] == "toy" and found["sentence"] == "A row has 7 columns."
-    assert found["answers"][-1] == "99_toy"
+    assert found["answers"][-2:] == ["99_toy", "99b_toy"]

@@ -35,11 +35,14 @@ def font(points: float, style: str = "") -> ImageFont.FreeTypeFont:
 
 
 class Pixels(Artist):
-    """All of a figure's pixels at once: `pixels`, uint8 [height, width, RGBA], which nothing resamples."""
+    """All of a figure's pixels at once, which nothing resamples.
+
+    `pixels`: uint8 [height, width, RGB], or RGBA, which is painted faster.
+    """
 
     def __init__(self, height: int, width: int):
         super().__init__()
-        self.pixels = np.full((height, width, 4), 255, np.uint8)
+        self.pixels = np.full((height, width, 3), 255, np.uint8)
         self.words = []  # (words, (x, y) of the baseline's start or end, font, anchor) of all that is written
 
     def boxes(self) -> list:
@@ -51,7 +54,7 @@ class Pixels(Artist):
         return found
 
     def draw(self, renderer):
-        np.asarray(renderer.buffer_rgba())[:] = self.pixels
+        np.asarray(renderer.buffer_rgba())[..., : self.pixels.shape[2]] = self.pixels
 
 
 class Blocks(Artist):

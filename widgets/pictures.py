@@ -1,10 +1,11 @@
 """Still pictures of the lessons: figures are handed in, nothing is computed here, and each says in words what it
 shows."""
 
+import numpy as np
 from matplotlib.patches import Rectangle
 
 from instruments.results import Case
-from widgets.panel import BLUE, GREEN, ORANGE, RED, SKY, Panel, canvas
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, Panel, canvas
 from widgets.words import size, time
 
 
@@ -77,6 +78,109 @@ def errors_by_width(widths: list, off: dict, title: str, about: str) -> Panel:
         for name, errors in off.items()
     )
     return picture(title, figure, f"{about}: {said}.")
+
+
+def curves(xs: list, lines: dict, title: str, sentence: str, x: tuple, y: tuple) -> Panel:
+    """Lines, each with its name at its right end, both scales logarithmic.
+
+    lines: name -> a value for each of `xs`, None where there is none. x, y: what the axis shows, and its ticks as
+    {value: words}; those of y are all shown, those of x where the lines are.
+    """
+    figure = canvas(height=320)
+    axes = figure.add_axes((0.1, 0.15, 0.65, 0.74))
+    axes.set(xscale="log", yscale="log", xlim=(min(xs), max(xs)), ylim=(min(y[1]), max(y[1])))
+    axes.minorticks_off()
+    shown = {at: words for at, words in x[1].items() if min(xs) <= at <= max(xs)}
+    axes.set_xticks(list(shown), shown.values())
+    axes.set_yticks(list(y[1]), y[1].values())
+    axes.set_xlabel(x[0], fontsize=9)
+    axes.text(0, 1.05, y[0], fontsize=9, transform=axes.transAxes)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.7)
+    ends = {}
+    for (name, values), (colour, marker) in zip(
+        lines.items(), ((BLUE, "s"), (RED, "o"), (GREEN, "^"), (PURPLE, "D"), (BLACK, "v"))
+    ):
+        known = [(at, value) for at, value in zip(xs, values) if value is not None]
+        axes.plot(*zip(*known), marker + "-", color=colour, markersize=5, clip_on=False)
+        ends[name] = axes.transAxes.inverted().transform(axes.transData.transform(known[-1]))[1], colour, marker
+    height = -1.0  # of the name below
+    for name, (end, colour, marker) in sorted(ends.items(), key=lambda item: item[1][0]):
+        height = max(end, height + 0.075)
+        axes.plot([1.035], [height], marker, color=colour, markersize=5, clip_on=False, transform=axes.transAxes)
+        axes.text(1.055, height, name, fontsize=9.5, va="center", transform=axes.transAxes)
+    return picture(title, figure, sentence)
+
+
+def counts(found: dict, mark: tuple, title: str, sentence: str, x: str, y: str) -> Panel:
+    """Bars of how often each value was found, {value: how often}, and a line at another value, mark: (value, words)."""
+    figure = canvas(height=300)
+    axes = figure.add_axes((0.08, 0.17, 0.9, 0.8))
+    step = min((b - a for a, b in zip(sorted(found), sorted(found)[1:])), default=1)
+    axes.bar(list(found), list(found.values()), 0.7 * step, color=RED, hatch="//", edgecolor="white")
+    most = max(found.values())
+    for value, often in found.items():
+        axes.text(value, often, f" {often} ", ha="center", va="bottom", fontsize=9)
+    axes.axvline(mark[0], color=BLUE, linewidth=2.5)
+    axes.text(mark[0] + step / 8, 1.25 * most, mark[1], fontsize=10, va="center")
+    axes.set_ylim(0, 1.35 * most)
+    axes.set_xticks(sorted(found))
+    axes.set_xlabel(x, fontsize=9)
+    axes.set_ylabel(y, fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    return picture(title, figure, sentence)
+
+
+def neighbours(marks: dict, title: str, sentence: str) -> Panel:
+    """The fp32 numbers around some exact values, as ticks on a line. marks: name -> exact value; all lie close by."""
+    figure = canvas(height=170)
+    axes = figure.add_axes((0.03, 0.05, 0.94, 0.9))
+    spacing = float(np.spacing(np.float32(min(marks.values()))))
+    middle = float(np.float32(min(marks.values())))
+    ticks = [middle + step * spacing for step in (-2, -1, 0, 1, 2)]
+    axes.set(xlim=(ticks[0] - spacing / 2, ticks[-1] + spacing / 2), ylim=(-1.3, 1.7))
+    axes.axis("off")
+    axes.axhline(0, color=BLACK, linewidth=1)
+    for tick in ticks:
+        axes.plot([tick, tick], [-0.25, 0.25], color=BLACK, linewidth=1.5)
+        axes.text(tick, -0.4, f"{tick:,.0f}", ha="center", va="top", fontsize=9)
+    axes.annotate("", (ticks[0], 0.45), (ticks[1], 0.45), arrowprops={"arrowstyle": "<->", "color": "#555555"})
+    axes.text((ticks[0] + ticks[1]) / 2, 0.55, f"{spacing:g} apart", ha="center", va="bottom", fontsize=9)
+    for (name, value), colour, height, side in zip(marks.items(), (BLUE, RED), (1.0, 0.6), ("right", "left")):
+        axes.plot([value, value], [0, height], color=colour, linewidth=2)
+        axes.plot([value], [0], "o", color=colour, markersize=6)
+        place = value + (-0.1 if side == "right" else 0.1)
+        axes.text(place, height, name, ha=side, va="bottom", fontsize=9.5)
+    return picture(title, figure, sentence)
+
+
+def passes(ways: dict, title: str, sentence: str) -> Panel:
+    """How often a tensor goes by, one box each time. ways: name -> what each pass is for; one that writes says so by
+    beginning with 'write'."""
+    figure = canvas(height=60 + 62 * len(ways))
+    axes = figure.add_axes((0.2, 0.14, 0.76, 0.84))
+    most = max(map(len, ways.values()))
+    axes.set(xlim=(0, most), ylim=(len(ways) - 0.4, -0.6))
+    for row, steps in enumerate(ways.values()):
+        for at, step in enumerate(steps):
+            wrote = step.startswith("write")
+            axes.barh(
+                row, 0.97, 0.62, at, color=GREEN if wrote else SKY, hatch="//" if wrote else "", edgecolor="white"
+            )
+            axes.text(
+                at + 0.485,
+                row,
+                step,
+                ha="center",
+                va="center",
+                fontsize=9,
+                bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2},
+            )
+    axes.set_yticks(range(len(ways)), ways, fontsize=9.5)
+    axes.set_xticks(range(most + 1), [f"{n} |x|" for n in range(most + 1)], fontsize=9)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(left=False)
+    return picture(title, figure, sentence)
 
 
 def bytes_and_launches(cases: list[Case], copy_rate: float, launch_seconds: float) -> Panel:

@@ -20,25 +20,31 @@ _SHORT = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16", 
 
 
 def watch(
-    function: Callable, *arguments, program: int = 0, access: int = 1, at: tuple | None = None, **options
+    function: Callable, *arguments, program: int = 0, access: int = 1, at: tuple | str | None = None, **options
 ) -> Panel:
     """Step through `function(*arguments, **options)`: which elements each program loads, stores or updates, in order.
 
     The function is called once, with its kernels interpreted on any machine. program: the one to open at, from 0,
     counted through all launches. access: the one to open at, from 1. at: (name, index) of an element, such as
-    ("y", (3, 5)): opens at the program that stores it, or at the store that comes nearest. A function that has an
-    argument of one of these three names goes into a lambda. Of a large launch the first programs are kept
-    (instruments/trace.py says how many), and the rest is only summed up, which the sentence says.
+    ("y", (3, 5)): opens at the program that stores it, or at the store that comes nearest. Or "outside": opens at the
+    first access that leaves its tensor. A function that has an argument of one of these three names goes into a
+    lambda. Of a large launch the first programs are kept (instruments/trace.py says how many), and the rest is only
+    summed up, which the sentence says.
 
     Raises ValueError for arguments that cannot be watched: no function, a function that launches no kernel or gives it
-    no tensor, an array that is no tensor, a program, access or element that is not there.
+    no tensor, an array that is no tensor, a program, access or element that is not there, and "outside" where no access
+    leaves its tensor.
     """
     _check(function, arguments, program, access, at)
-    if at is not None:
+    if isinstance(at, tuple):
         at = at[0], tuple(at[1]) if isinstance(at[1], (tuple, list)) else (at[1],)
     kept = tracing.trace(function, arguments, options, at)
     nearness = None
-    if at is not None:
+    if at == "outside":
+        if (place := kept.leaving()) is None:
+            raise ValueError('at: got "outside", and no access leaves its tensor')
+        at, program, access = None, place[0], place[1] + 1
+    elif at is not None:
         program, access, nearness = kept.nearest(*at)
         access += 1
     if program >= len(kept.programs):
@@ -77,8 +83,9 @@ def _check(function, arguments, program, access, at):
     for name, value, least in (("program", program, 0), ("access", access, 1)):
         if not isinstance(value, int) or value < least:
             raise ValueError(f"{name}: got {value!r}, expected a whole number from {least} on")
-    if at is not None and not (isinstance(at, tuple) and len(at) == 2 and isinstance(at[0], str)):
-        raise ValueError(f'at: got {at!r}, expected a tensor\'s name and an index, such as ("y", (3, 5))')
+    if at not in (None, "outside") and not (isinstance(at, tuple) and len(at) == 2 and isinstance(at[0], str)):
+        expected = 'a tensor\'s name and an index, such as ("y", (3, 5)), or "outside"'
+        raise ValueError(f"at: got {at!r}, expected {expected}")
 
 
 def _slider(label: str, low: int, high: int):
@@ -286,7 +293,7 @@ class _Picture:
         report = kept.report
         self.totals = report.traffic.bytes_read, report.traffic.bytes_written
         self.once = report.unique.bytes_read, report.unique.bytes_written
-        ground = self.page.pixels[..., :3].copy()  # what stays
+        ground = self.page.pixels  # what stays
         ground[_pixels(self.source_top) : _pixels(height - 26), _pixels(_LEFT) : _pixels(WIDTH - _LEFT)] = 246
         legend = self._swatches(ground, height - 12)
         image = Image.fromarray(ground)

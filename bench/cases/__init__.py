@@ -40,6 +40,9 @@ SHAPES = (
     (2, 65537),
 )
 
+#: Rows and columns of norms whose width is no power of two, as in models that people run.
+ODD_WIDTHS = ((65536, 768), (32768, 1536), (8192, 5120), (8192, 7168), (4096, 14336))
+
 
 @dataclass(frozen=True)
 class Case:
@@ -71,6 +74,16 @@ class Counted:
     variant: str
     shape: tuple
     make: Callable
+
+
+def launch_of(case: Case) -> Counted:
+    """The course's own function of a case, where it launches one kernel, to be counted as well as timed."""
+
+    def make():
+        function, args = case.implementations["bytes-first"](), case.arguments()
+        return lambda: function(*args)
+
+    return Counted(case.kernel, "bytes-first", case.shape, make)
 
 
 def random(*shape, dtype) -> torch.Tensor:

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import SHAPES, Case, compiled, random, with_gradients
+from bench.cases import SHAPES, Case, Counted, compiled, launch_of, random, with_gradients
 from bench.cases.rmsnorm import EPS
 from kernels import add_rmsnorm, rmsnorm
 
@@ -39,6 +39,10 @@ def _add_rmsnorm(rows, cols, dtype=torch.bfloat16):
 
 def cases() -> list[Case]:
     return [_add_rmsnorm(8192, 8192), _add_rmsnorm(32768, 4096), _add_rmsnorm(4096, 65536)]
+
+
+def counted() -> list[Counted]:
+    return [launch_of(_add_rmsnorm(8192, 8192))]
 
 
 def sanitize(rows, cols, dtype):

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import SHAPES, Case, by_columns, compiled, minimum, random, with_gradients
+from bench.cases import SHAPES, Case, Counted, by_columns, compiled, launch_of, minimum, random, with_gradients
 from kernels import bias_gelu
 
 RAGGED = SHAPES
@@ -58,6 +58,10 @@ def _bias_gelu_backward(rows, cols, dtype=torch.bfloat16):
 
 def cases() -> list[Case]:
     return [_bias_gelu(16384, 11008), _bias_gelu(1024, 11008), _bias_gelu_backward(16384, 11008)]
+
+
+def counted() -> list[Counted]:
+    return [launch_of(_bias_gelu(16384, 11008))]
 
 
 def sanitize(rows, cols, dtype):

@@ -2,7 +2,7 @@
 
 import torch
 
-from bench.cases import SHAPES, Case, random
+from bench.cases import SHAPES, Case, Counted, launch_of, random
 from kernels import copy
 
 RAGGED = SHAPES
@@ -25,6 +25,10 @@ def _copy(rows, cols, dtype=torch.bfloat16):
 
 def cases() -> list[Case]:
     return [_copy(8192, 8192), _copy(32768, 8192)]
+
+
+def counted() -> list[Counted]:
+    return [launch_of(_copy(8192, 8192))]
 
 
 def sanitize(rows, cols, dtype):

@@ -3,10 +3,11 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import SHAPES, Case, compiled, random
+from bench.cases import ODD_WIDTHS, SHAPES, Case, Counted, compiled, launch_of, random
 from kernels import layernorm
 
 RAGGED = SHAPES
+POWERS_OF_TWO = ((8192, 8192), (32768, 4096), (4096, 65536))
 
 
 def _layernorm(rows, cols, dtype=torch.bfloat16):
@@ -36,7 +37,11 @@ def _layernorm(rows, cols, dtype=torch.bfloat16):
 
 
 def cases() -> list[Case]:
-    return [_layernorm(8192, 8192), _layernorm(32768, 4096), _layernorm(4096, 65536)]
+    return [_layernorm(*shape) for shape in (*POWERS_OF_TWO, *ODD_WIDTHS)]
+
+
+def counted() -> list[Counted]:
+    return [launch_of(_layernorm(*shape)) for shape in POWERS_OF_TWO]
 
 
 def sanitize(rows, cols, dtype):

@@ -26,8 +26,11 @@ def _matmul(M, N, K, dtype=torch.bfloat16, paths=()):
 def cases() -> list[Case]:
     return [
         _matmul(1024, 1024, 1024, paths=("dot", "tiled", "grouped")),
+        _matmul(2048, 2048, 2048, paths=("grouped",)),
         _matmul(4096, 4096, 4096, paths=("tiled", "grouped")),
         _matmul(8192, 8192, 8192, paths=("tiled", "grouped")),
+        _matmul(5000, 5000, 5000, paths=("grouped",)),
+        _matmul(8192, 4096, 2048, paths=("grouped",)),  # beside the next, which is odd
         _matmul(8191, 4097, 2049, paths=("grouped",)),
     ]
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from bench.cases import SHAPES, Case, by_columns, compiled, random, with_gradients
+from bench.cases import SHAPES, Case, Counted, by_columns, compiled, launch_of, random, with_gradients
 from kernels import pointwise
 
 RAGGED = SHAPES
@@ -48,6 +48,10 @@ def cases() -> list[Case]:
         *(_pointwise_chain(8192, 8192, steps) for steps in (1, 2, 4, 8, 16)),
         *(_pointwise_chain(size, 1024, 8) for size in (1, 64, 1024)),  # where launches stop mattering
     ]
+
+
+def counted() -> list[Counted]:
+    return [launch_of(_pointwise_chain(8192, 8192, 8))]
 
 
 def sanitize(rows, cols, dtype):

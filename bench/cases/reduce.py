@@ -2,7 +2,7 @@
 
 import torch
 
-from bench.cases import SHAPES, Case, by_columns, compiled, random, with_gradients
+from bench.cases import SHAPES, Case, Counted, by_columns, compiled, launch_of, random, with_gradients
 from kernels import reduce
 
 RAGGED = (*SHAPES, (2, (1 << 20) + 33))  # the last is summed in pieces
@@ -36,7 +36,12 @@ def cases() -> list[Case]:
         _row_sum(65536, 8192, paths=("streaming",)),
         _row_sum(8192, 65536),
         _row_sum(1048576, 128, paths=("resident",)),
+        _row_sum(64, 1 << 23),
     ]
+
+
+def counted() -> list[Counted]:
+    return [launch_of(_row_sum(65536, 8192))]
 
 
 def sanitize(rows, cols, dtype):

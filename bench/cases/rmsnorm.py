@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import SHAPES, Case, Counted, by_columns, compiled, random
+from bench.cases import ODD_WIDTHS, SHAPES, Case, Counted, by_columns, compiled, random
 from instruments.gpus import DTYPES
 from kernels import rmsnorm
 
@@ -58,6 +58,7 @@ def cases() -> list[Case]:
         _rmsnorm(512, 1048576),
         _rmsnorm(131072, 1024),
         _rmsnorm(1048576, 128, paths=("resident",)),
+        *(_rmsnorm(*shape) for shape in ODD_WIDTHS),
     ]
 
 

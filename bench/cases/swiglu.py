@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import SHAPES, Case, by_columns, compiled, random, with_gradients
+from bench.cases import SHAPES, Case, Counted, by_columns, compiled, launch_of, random, with_gradients
 from kernels import swiglu
 
 RAGGED = SHAPES
@@ -59,6 +59,10 @@ def _swiglu_backward(rows, cols, dtype=torch.bfloat16):
 
 def cases() -> list[Case]:
     return [_swiglu(16384, 11008), _swiglu(1024, 11008), _swiglu_backward(16384, 11008)]
+
+
+def counted() -> list[Counted]:
+    return [launch_of(_swiglu(16384, 11008))]
 
 
 def sanitize(rows, cols, dtype):

@@ -265,8 +265,9 @@ class Task:
     max_tile: widest side of a tile that an access may have, or the two sides of a tile of two dimensions.
     tile_elements(**arguments): largest operand that a torch operation may touch. torch_operations: the aten operations
     that may touch more; views always may. ieee: on fp32 alone, no kernel may multiply in TF32 when it is compiled.
-    speed: what a GPU adds. hints: {kind of failure: what to do}, before diagnose.py's own words. success: said with a
-    pass.
+    speed: what a GPU adds. like: the function of the course whose model and records `portrait` puts beside a kernel
+    that passed; '' where none moves the same bytes. hints: {kind of failure: what to do}, before diagnose.py's own
+    words. success: said with a pass.
     """
 
     id: str
@@ -287,6 +288,7 @@ class Task:
     torch_operations: tuple = ALLOCATIONS
     ieee: bool = False
     speed: Speed | None = None
+    like: str = ""
     hints: dict = field(default_factory=dict)
     success: str = ""
 
@@ -464,7 +466,8 @@ def tasks_of(exercise: str) -> tuple:
 
 def exercise_with(task_id: str) -> str:
     """The exercise that a task's id belongs to by its number; '' for none."""
-    return next((name for name in exercises() if name[:2] == task_id[:2]), "")
+    number = task_id.partition(".")[0]
+    return next((name for name in exercises() if name.partition("_")[0] == number), "")
 
 
 def task(task_id: str) -> Task:

@@ -455,6 +455,7 @@ SCALED_ADD = Task(
     points=4,
     functions={"scaled_add": scaled_add},
     kernel=True,
+    like="add",
     cases=(
         *shape_cases(scaled),
         Case("3 x 8193 bf16, alpha is negative", scaled((3, 8193), "bf16", alpha=-1.75)),

@@ -174,6 +174,7 @@ ADD = Task(
     points=3,
     functions={"add_short": add_short},
     kernel=True,
+    like="add",
     contiguous=False,
     cases=(
         vectors(1024, 1024),
@@ -244,6 +245,7 @@ TRANSPOSE = Task(
     points=5,
     functions={"transpose": transpose},
     kernel=True,
+    like="copy",
     cases=(
         matrix("", 128, 128),
         matrix("", 96, 160, "bf16"),
@@ -317,6 +319,7 @@ ROWS = Task(
     points=5,
     functions={"row_sum_max": row_sum_max},
     kernel=True,
+    like="row_sum",
     contiguous=False,
     cases=(
         *row_cases(positive, leave_out=("padded rows",)),

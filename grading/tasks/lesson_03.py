@@ -276,6 +276,7 @@ TILED = Task(
     points=4,
     functions={"linear": product},
     kernel=True,
+    like="matmul",
     ieee=True,
     cases=(
         Case("32 x 32 x 32 fp32, one tile", inputs(32, 32, 32)),
@@ -315,6 +316,7 @@ RAGGED = Task(
     points=5,
     functions={"any_linear": product},
     kernel=True,
+    like="matmul",
     ieee=True,
     cases=(
         Case("64 x 64 x 64 fp32, whole tiles", inputs(64, 64, 64)),
@@ -486,6 +488,7 @@ ORDER = Task(
     points=4,
     functions={"grouped_linear": None},
     kernel=True,
+    like="matmul",
     ieee=True,
     verdict=in_a_good_order,
     cases=(

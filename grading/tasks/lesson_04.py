@@ -400,6 +400,7 @@ BIAS_GELU = Task(
     points=4,
     functions={"bias_gelu": gelu},
     kernel=True,
+    like="bias_gelu",
     prepared=("bias",),
     cases=(
         Case("32 x 256 fp32", biased(32, 256, "fp32")),

@@ -303,6 +303,7 @@ RESIDENT = Task(
     points=4,
     functions={"gemma_norm": norm_and_scale},
     kernel=True,
+    like="rmsnorm",
     prepared=("weight",),
     cases=(
         *row_cases(inputs),
@@ -353,6 +354,7 @@ STREAMING = Task(
     points=4,
     functions={"wide_norm": norm},
     kernel=True,
+    like="rmsnorm",
     prepared=("weight",),
     cases=(
         *row_cases(
@@ -445,6 +447,7 @@ ADDED = Task(
     points=5,
     functions={"add_gemma_norm": add_norm},
     kernel=True,
+    like="add_rmsnorm",
     prepared=("weight",),
     cases=(
         *row_cases(

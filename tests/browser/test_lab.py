@@ -7,7 +7,6 @@ each, for bench/panels.py, with PRESSES=number.
 
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
@@ -15,6 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -27,7 +27,8 @@ from widgets import PANELS
 from widgets.panel import Example
 
 ROOT = Path(__file__).resolve().parents[2]
-LESSON = "lessons/05_rmsnorm.ipynb"
+LESSON, EXERCISE = "lessons/05_rmsnorm.ipynb", "exercises/05_rmsnorm.ipynb"
+TASK = "05_3"  # of the exercise: the first that wants a kernel
 PRESSES = int(os.environ.get("PRESSES", 20))
 
 pytestmark = pytest.mark.browser
@@ -39,13 +40,9 @@ def _free_port() -> int:
         return s.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    """(address, folder) of a JupyterLab with settings of its own, over a folder that stands in for the checkout."""
-    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("course")
-    for name in ("instruments", "kernels", "widgets", "grading", "bench", "pyproject.toml"):
-        (folder / name).symlink_to(ROOT / name)
-    (folder / "lessons").mkdir()
+@contextmanager
+def _jupyterlab(home: Path, folder: Path, **environment):
+    """A JupyterLab with settings of its own, in `home`, over a folder; yields its address."""
     settings = home / "settings" / "@jupyterlab"
     for path, content in (
         ("apputils-extension/notification", {"fetchNews": "false", "checkForUpdates": False}),
@@ -61,6 +58,7 @@ def lab(tmp_path_factory):
         "IPYTHONDIR": f"{home}/ipython",
         "JUPYTERLAB_SETTINGS_DIR": f"{home}/settings",
         "JUPYTERLAB_WORKSPACES_DIR": f"{home}/workspaces",
+        **environment,
     }
     port = _free_port()
     with open(home / "log", "w") as log:
@@ -93,7 +91,7 @@ def lab(tmp_path_factory):
                 if server.poll() is not None or time.monotonic() > deadline:
                     pytest.fail("JupyterLab did not start:\n" + (home / "log").read_text()[-2000:])
                 time.sleep(0.2)
-        yield url, folder
+        yield url
     finally:
         server.terminate()
         try:
@@ -101,6 +99,16 @@ def lab(tmp_path_factory):
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    """(address, folder) of a JupyterLab over a folder that stands in for the checkout."""
+    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("course")
+    for name in ("instruments", "kernels", "widgets", "grading", "bench", "pyproject.toml"):
+        (folder / name).symlink_to(ROOT / name)
+    with _jupyterlab(home, folder) as url:
+        yield url, folder
 
 
 @pytest.fixture(scope="module")
@@ -205,10 +213,10 @@ def _await_change(page, panel, before: tuple) -> tuple:
     pytest.fail(f"sentence or picture did not change within 10 s; the sentence is {before[0]!r}")
 
 
-def _press(page, panel, handle: int):
+def _press(page, panel, handle: int, key: str = "ArrowRight"):
     before = _state(panel)
     panel.locator(".noUi-handle").nth(handle).focus()
-    page.keyboard.press("ArrowRight")
+    page.keyboard.press(key)
     return _await_change(page, panel, before)
 
 
@@ -253,16 +261,20 @@ def _report(capsys, name: str, what: str, latencies: list):
 
 
 def _tried(name: str) -> tuple:
-    """(its Example, its title, the cell that shows it) of a panel; `watch` is handed a kernel."""
+    """(its Example, its title, the cell that shows it) of a panel; two are handed a kernel."""
     if name == "watch":
         call = "watch(copy, torch.rand(20_000))"
         source = f"import torch\nfrom kernels.copy import copy\nfrom widgets import watch\n{call}"
         return Example(typed="3", told="Program 3"), widgets.watch(copy, torch.rand(20_000)).title, source
+    if name == "portrait":
+        call = "portrait(rmsnorm, torch.rand(16, 1024), torch.rand(1024))"
+        source = f"import torch\nfrom kernels.rmsnorm import rmsnorm\nfrom widgets import portrait\n{call}"
+        return Example(typed="9", told="at 4,096 x 65,536 bf16"), "Portrait of rmsnorm", source
     example = PANELS[name]
     return example, getattr(widgets, name)().title, f"from widgets import {name}\n{name}(**{example.shown!r})"
 
 
-@pytest.mark.parametrize("name", [*PANELS, "watch"])
+@pytest.mark.parametrize("name", [*PANELS, "watch", "portrait"])
 def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
     example, title, source = _tried(name)
     _open_and_run(page, lab, _notebook(lab[1], f"{name}.ipynb", source))
@@ -341,33 +353,135 @@ def test_a_guess_is_locked_and_answered(page, lab, keep, capsys):
     _report(capsys, "predict", "click to answer", latencies)
 
 
-def test_a_copy_in_work_opens_clean(page, lab):
-    """Closing a notebook that was only looked at asks nothing: JupyterLab finds nothing in it to complete."""
-    from instruments import work
+# A learner's day
 
-    for path in (LESSON, "exercises/05_rmsnorm.ipynb"):
-        copy = lab[1] / "work" / path
-        copy.parent.mkdir(parents=True)
-        copy.write_text(work.copy_of(ROOT / path))
-        _open(page, lab, f"work/{path}")
+
+@pytest.fixture
+def day(tmp_path, git, snapshot):
+    """(address, folder, upstream) of a JupyterLab over a learner's clone of the course, with work/ in it."""
+    upstream, folder, home = snapshot(tmp_path / "upstream"), tmp_path / "course", tmp_path / "home"
+    git(tmp_path, "clone", "--quiet", upstream, folder)
+    home.mkdir()
+    assert "copied" in _make_work(folder)
+    with _jupyterlab(home, folder, BYTES_FIRST_PROGRESS="") as url:
+        yield url, folder, upstream
+
+
+def _make_work(folder: Path) -> str:
+    """What `make work` runs, and says."""
+    command = [sys.executable, "-m", "instruments.work"]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def _cells(path: Path) -> dict:
+    """{nbgrader's name of a cell: its source} in a notebook."""
+    return {cell.metadata.get("nbgrader", {}).get("grade_id"): cell.source for cell in nbformat.read(path, 4).cells}
+
+
+def _close(page):
+    """Closes the notebook; nothing may be asked."""
+    page.evaluate("window.jupyterapp.commands.execute('application:close')")
+    page.wait_for_function("!window.jupyterapp.shell.currentWidget?.context")
+    assert page.locator(".jp-Dialog").count() == 0
+
+
+def _run(page, index: int, source: str = ""):
+    """Goes to a notebook's cell, types `source` over what it holds, and runs it by Shift and Enter."""
+    page.evaluate("index => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", index)
+    page.evaluate("window.jupyterapp.commands.execute('notebook:enter-edit-mode')")
+    if source:
+        page.keyboard.press("Control+a")
+        page.keyboard.insert_text(source)
+    page.evaluate(
+        "index => { window.count = window.jupyterapp.shell.currentWidget.content.widgets[index].model.executionCount }",
+        index,
+    )
+    page.keyboard.press("Shift+Enter")
+    page.wait_for_function(
+        """index => { const w = window.jupyterapp.shell.currentWidget, cell = w.content.widgets[index].model;
+                      return (cell.executionCount ?? 0) > (window.count ?? 0)
+                          && w.sessionContext.session.kernel.status === 'idle'; }""",
+        arg=index,
+    )
+
+
+def _card(page, task: str):
+    """The card of a check, by its task."""
+    return page.locator(".jp-OutputArea-output div[role=status]", has_text=task).first
+
+
+def test_a_day(page, day, git, keep, capsys):
+    """Lesson 05 in work/ is looked at, run and saved, a guess locked, a check failed, watched and passed; then the
+    course is updated, and nothing is lost."""
+    url, folder, upstream = day
+    work = folder / "work"
+
+    for path in (LESSON, EXERCISE):  # JupyterLab finds nothing to complete in a copy that is only looked at
+        _open(page, day, f"work/{path}")
         page.wait_for_function("window.jupyterapp.shell.currentWidget.model.getMetadata('language_info')?.version")
-        page.wait_for_timeout(1000)  # what the kernel has said is in the model; what follows from it may come later
+        page.wait_for_timeout(500)  # what the kernel has said is in the model; what follows from it may come later
         assert page.evaluate("window.jupyterapp.shell.currentWidget.model.dirty") is False
-        page.evaluate("window.jupyterapp.commands.execute('application:close')")
-        page.wait_for_function("!window.jupyterapp.shell.currentWidget?.context")
-        assert page.locator(".jp-Dialog").count() == 0
+        _close(page)
 
-
-def test_lesson_05(page, lab, keep, capsys):
-    """All of lesson 05 runs in the browser, and its fusion panel moves by key and by drag."""
-    shutil.copy(ROOT / LESSON, lab[1] / LESSON)
-    _open_and_run(page, lab, LESSON, seconds=400)
+    _open_and_run(page, day, f"work/{LESSON}", seconds=400)
     assert _errors(page) == []
-    panel = _panel(page, "What fusing RMSNorm saves")
-    panel.scroll_into_view_if_needed()
-    _press(page, panel, 0)
-    _drag(page, panel, 1, -40)
-    panel.scroll_into_view_if_needed()
-    seen = keep(page, "lesson_05")
-    with capsys.disabled():
-        print(f"\nlesson 05 in the browser: {seen}")
+    guess = page.get_by_placeholder("a number").first
+    guess.fill("7")
+    guess.press("Enter")
+    told = page.locator(".jp-OutputArea p[role=status]", has_text="Your guess: 7 ").first
+    told.wait_for()
+    assert guess.is_disabled()
+    keep(page, "day_guess")
+    if "watch(" in (work / LESSON).read_text(encoding="utf-8"):
+        _press(page, _panel(page, "Watch "), 1, "ArrowLeft")
+    page.keyboard.press("Control+s")
+    page.wait_for_function("!window.jupyterapp.shell.currentWidget.model.dirty")
+    _close(page)
+
+    cells = nbformat.read(work / EXERCISE, as_version=4).cells
+    names = [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in cells]
+    first = next(i for i, name in enumerate(names) if name)
+    answer, check = names.index(f"answer_{TASK}"), names.index(f"check_{TASK}")
+    right = _cells(folder / "solutions/05_rmsnorm.ipynb")[f"answer_{TASK}"]
+    wrong = right.replace("triton.next_power_of_2(cols)", "1024")
+    assert wrong != right
+    _open(page, day, f"work/{EXERCISE}")
+    for index in (i for i in range(first) if cells[i].cell_type == "code"):
+        _run(page, index)
+    for source, sign in ((wrong, "✗ wrong"), (right, "✓ right")):
+        _run(page, answer, source)
+        _run(page, check)
+        card = _card(page, TASK.replace("_", "."))
+        assert card.inner_text().startswith(sign), card.inner_text()
+        keep(page, f"day_{sign[2:]}")
+        if source == wrong:
+            panel = _panel(page, "Watch ")
+            assert "No program stores" in _state(panel)[0]
+            _press(page, panel, 1, "ArrowLeft")
+    assert _errors(page) == []
+    page.keyboard.press("Control+s")
+    page.wait_for_function("!window.jupyterapp.shell.currentWidget.model.dirty")
+    _close(page)
+
+    assert git(folder, "status", "--porcelain") == ""
+    for path in (LESSON, EXERCISE):
+        newer = nbformat.read(upstream / path, as_version=4)
+        newer.cells.append(nbformat.v4.new_markdown_cell("Newer.", id="newer"))
+        nbformat.write(newer, upstream / path)
+    git(upstream, "commit", "--quiet", "--all", "--message", "newer")
+    git(folder, "pull", "--quiet")
+    mine, progress = (work / EXERCISE).read_bytes(), (work / "progress.json").read_bytes()
+    beside = EXERCISE.replace(".ipynb", " (new).ipynb")
+    assert _make_work(folder) == (
+        f"work/: renewed {LESSON}; kept {EXERCISE} as you changed it, with the new version beside it as {beside!r}.\n"
+    )
+    assert [nbformat.read(work / path, 4).cells[-1].source == "Newer." for path in (LESSON, EXERCISE, beside)] == [
+        True,
+        False,
+        True,
+    ]
+    assert (work / EXERCISE).read_bytes() == mine and _cells(work / EXERCISE)[f"answer_{TASK}"] == right
+    assert (work / "progress.json").read_bytes() == progress
+    kept = json.loads(progress)
+    assert [g["guess"] for g in kept["guesses"].values()] == [7.0]
+    assert kept["tasks"][TASK.replace("_", ".")]["status"] in ("passed", "pending")

@@ -22,11 +22,11 @@ def own(tmp_path, monkeypatch):
     monkeypatch.setattr(diary, "_session", diary.Diary())
 
 
-def card(status):
+def card(status, portrait=""):
     verdict = Verdict(id="05.3", title="The resident kernel", status=status, max_points=5, **STATES[status])
     if status != "not_attempted":
         diary.keep_task("05.3", diary.Points(status, verdict.points, verdict.pending_points, 5))
-    return Card(verdict, "05_rmsnorm")
+    return Card(verdict, "05_rmsnorm", portrait=portrait)
 
 
 @pytest.mark.parametrize("status", STATES)
@@ -38,6 +38,16 @@ def test_states(status):
         assert words in page and words in text
     assert "<the mask>" not in page and "<1 point>" not in page, "what a learner's code says is text"
     assert ("this exercise so far" in text) == (status != "not_attempted")
+
+
+def test_calls_that_show_more_are_written_out():
+    shown = card("passed", 'portrait(f, like="<b>")')
+    assert '  its bytes and times: portrait(f, like="<b>")\n' in repr(shown)
+    assert (
+        "Its bytes and times: <code" in shown._repr_html_()
+        and "portrait(f, like=&quot;&lt;b&gt;&quot;)" in shown._repr_html_()
+    )
+    assert "portrait" not in repr(card("passed")) + card("passed")._repr_html_()
 
 
 def test_no_two_states_look_alike():

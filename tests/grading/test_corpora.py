@@ -1,16 +1,13 @@
 """The tables of answers: nothing in them is lost, and what is handed in together covers them all."""
 
 import ast
-from pathlib import Path
 
 import pytest
 from corpora import submissions
-from grading_tools import Answer
-
-TABLES = sorted(Path(__file__).parent.glob("test_[0-9][0-9].py"))
+from grading_tools import Answer, table_files
 
 
-@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", table_files(), ids=lambda path: path.stem)
 def test_no_name_comes_twice_in_a_table(path):
     """Of two entries with one name a dictionary keeps the last."""
     for table in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -72,6 +72,23 @@ def test_regions_become_nbgraders_stub():
 
 
 @pytest.mark.parametrize(
+    "name, task",
+    [
+        ("answer_05_3", "05.3"),
+        ("check_05b_12", "05b.12"),
+        ("answer_5_3", ""),
+        ("answer_05B_3", ""),
+        ("answer_05bc_3", ""),
+        ("check_05b_", ""),
+        ("imports", ""),
+    ],
+)
+def test_a_cells_id_names_its_task(name, task):
+    """A lesson's number has two digits, and a letter where a topic takes more than one notebook."""
+    assert task_id(name) == task
+
+
+@pytest.mark.parametrize(
     "source", ["### BEGIN SOLUTION\n", "### END SOLUTION", "### BEGIN SOLUTION\n### BEGIN SOLUTION"]
 )
 def test_unbalanced_regions_are_refused(source):

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 import torch
 
@@ -7,6 +9,7 @@ from instruments.meter import meter
 from kernels import matmul as m
 from kernels import matmul_persistent as persistent
 from kernels.matmul import PATHS, matmul, matmul_reference, matmul_traffic
+from kernels.rows import INTERPRETED
 from tests.kernels.tools import BF16, DEVICE, DTYPES, FP16, FP32, assert_close, randn
 
 LADDER = ("dot", "tiled", "grouped")  # that multiply any dtype
@@ -51,11 +54,36 @@ def test_accumulates_in_fp32_over_a_long_k():
         check(a, b, path)
 
 
-@pytest.mark.parametrize("config", range(len(persistent.CONFIGS)))
-def test_every_persistent_config(config, monkeypatch):
-    monkeypatch.setattr(persistent.matmul_persistent_kernel, "configs", [persistent.CONFIGS[config]])
-    monkeypatch.setattr(persistent.matmul_persistent_kernel, "cache", {})
-    check(*operands(200, 264, 136, BF16), "persistent")
+@pytest.mark.parametrize("transposed", ["", "b"])
+@pytest.mark.parametrize(
+    "shape, tile, left, parts",
+    [
+        ((300, 256, 136), persistent.LARGE, 0, 1),
+        ((390, 200, 1100), persistent.LARGE, 1, 2),
+        ((390, 250, 1600), persistent.LARGE, 1, 3),
+        ((65, 257, 1100), persistent.SMALL, 0, 1),
+        ((65, 130, 1100), persistent.SMALL, 0, 1),
+    ],
+)
+def test_every_tile_and_what_is_left_of_them(shape, tile, left, parts, transposed, monkeypatch):
+    """Three programs on any GPU, as in the interpreter."""
+    monkeypatch.setattr(persistent, "device_of", lambda device: INTERPRETED)
+    monkeypatch.setattr(persistent, "MANY_ROWS", 256)
+    plan = persistent.plan(*shape, INTERPRETED.sms)
+    assert (plan.tile, plan.left, plan.parts) == (tile, left, parts)
+    a, b = operands(*shape, BF16, transposed)
+    check(a, b, "persistent")
+    assert matmul(a, b, path="persistent").equal(matmul(a, b, path="persistent"))
+
+
+def test_a_plan_computes_every_tile_once():
+    for M, N, K in itertools.product((1, 64, 1000, 1024, 2048, 3000, 5000, 8192), (8, 4096, 5000), (16, 500, 4096)):
+        for programs in (3, 20, 132):
+            plan = persistent.plan(M, N, K, programs)
+            assert plan.whole + plan.left == persistent.tiles_of(plan.tile, M, N) >= plan.programs > 0
+            assert plan.left * 2 <= programs and plan.left * plan.parts <= programs
+            assert (plan.parts - 1) * plan.part_k < K <= plan.parts * plan.part_k
+            assert plan.parts == 1 or plan.part_k % plan.tile["BLOCK_K"] == 0
 
 
 @pytest.mark.parametrize("config", range(len(m.GROUPED_CONFIGS)))
@@ -142,6 +170,6 @@ def test_the_gpu_is_asked_whether_the_persistent_kernel_fits(monkeypatch, major,
     a = torch.empty(2, 2, dtype=FP16, device=DEVICE)
     if not able:
         with pytest.raises(
-            ValueError, match="path: got 'persistent' for torch.float16 on .*131,072 B of shared memory"
+            ValueError, match="path: got 'persistent' for torch.float16 on .*196,608 B of shared memory"
         ):
             matmul(a, a, path="persistent")

@@ -46,6 +46,8 @@ def test_every_plan_holds_its_row(name, dtype):
         assert block & (block - 1) == 0 and 1 <= chosen.config["num_warps"] <= 32
         if chosen.path in ("narrow", "resident"):
             assert cols <= block < max(2, 2 * cols) and chosen.passes == 1
+        if chosen.path == "tiled":
+            assert 0 <= chosen.config["TILES"] * block - cols < block
         if chosen.path == "narrow":
             assert chosen.config["ROWS"] * block == NARROW_TILE
 
@@ -54,7 +56,9 @@ def test_every_plan_holds_its_row(name, dtype):
 def test_every_path_of_every_table_is_reached(name):
     """By the widths, and where a path is never chosen, by its name."""
     table = TABLES[name]
-    chosen = {made(name, min(cols, table[-1].takes), BF16).path for cols in (1, 1000, 40_000, MAX_COLS, MAX_COLS + 1)}
+    chosen = {
+        made(name, min(cols, table[-1].takes), BF16).path for cols in (1, 1000, 1024, 40_000, MAX_COLS, MAX_COLS + 1)
+    }
     never = {"two_pass"} if name == "rmsnorm" else set()
     assert chosen == {row.name for row in table} - never
     for row in table:

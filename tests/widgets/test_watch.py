@@ -211,6 +211,15 @@ def test_at_opens_where_an_element_is_stored_masked_off_or_missed():
     assert watch(short, torch.ones(9), torch.ones(9), at=("x", 3)).sentence.startswith("No program stores to x.")
 
 
+def test_outside_opens_at_the_first_access_that_leaves_its_tensor(monkeypatch):
+    x = torch.ones(9, 10)
+    panel = watch(unmasked, x, at="outside")
+    assert panel.values == {"program": 8, "access": 1} and "6 OUTSIDE the tensor" in panel.sentence
+    monkeypatch.setattr(tracing, "PROGRAMS", 4)
+    panel = watch(unmasked, x, at="outside")  # kept, however late it runs
+    assert panel.values == {"program": 4, "access": 1} and panel.sentence.startswith("Program 8 (the last), access 1")
+
+
 def test_a_large_launch_is_bounded_and_at_finds_what_is_late(monkeypatch):
     monkeypatch.setattr(tracing, "PROGRAMS", 4)
     x = torch.ones(10, 10)
@@ -240,6 +249,7 @@ def test_what_cannot_be_watched_is_named():
         ((double, x), {"program": -1}, "program: got -1, expected a whole number from 0 on"),
         ((double, x), {"access": 3}, "access: got 3, expected at most 2"),
         ((double, x), {"at": "y"}, "at: got 'y', expected a tensor's name and an index"),
+        ((double, x), {"at": "outside"}, 'at: got "outside", and no access leaves its tensor'),
         ((double, x), {"at": ("z", 1)}, "at: got 'z', expected a tensor that is launched with: x, y"),
         (
             (double, x),

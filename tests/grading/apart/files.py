@@ -84,7 +84,7 @@ def cell_of(notebook, task):
 
 
 def solution(exercises, task):
-    published = numbered(exercises.parent / "solutions", task[:2])
+    published = numbered(exercises.parent / "solutions", task.partition(".")[0])
     lines = cell_of(published, task).source.split("\n")
     return "\n".join(line for line in lines if not line.strip().startswith("### "))
 

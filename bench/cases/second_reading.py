@@ -1,0 +1,54 @@
+"""RMSNorm's second reading, one thing changed at a time."""
+
+import torch
+
+from bench.cases import SHAPES, Case, Counted, random
+from kernels.rmsnorm import rmsnorm_reference, rmsnorm_traffic
+from kernels.second_reading import RESIDENT, second_reading, variants
+
+DTYPE = torch.bfloat16
+ABLATED = ((1024, 8192), (65536, 8192), (8192, 32768))
+RAGGED = SHAPES
+
+
+def _names(cols: int) -> list[str]:
+    return [*variants(cols, DTYPE.itemsize), *RESIDENT]
+
+
+def _arguments(rows, cols):
+    return random(rows, cols, dtype=DTYPE), random(cols, dtype=DTYPE)
+
+
+def _case(rows, cols):
+    return Case(
+        "second_reading",
+        (rows, cols),
+        DTYPE,
+        lambda: _arguments(rows, cols),
+        rmsnorm_traffic(rows, cols, DTYPE),
+        lambda x, weight: rmsnorm_reference(x.double(), weight.double()),
+        {name: lambda name=name: lambda x, weight: second_reading(x, weight, name) for name in _names(cols)},
+    )
+
+
+def cases() -> list[Case]:
+    return [_case(*shape) for shape in ABLATED]
+
+
+def sanitize(rows, cols, dtype):
+    """Every variant that reads twice."""
+    x, weight = random(rows, cols, dtype=dtype), random(cols, dtype=dtype)
+    for name in variants(cols, dtype.itemsize):
+        second_reading(x, weight, name)
+
+
+def _counted(rows, cols, name) -> Counted:
+    def make():
+        x, weight = _arguments(rows, cols)
+        return lambda: second_reading(x, weight, name)
+
+    return Counted("second_reading", name, (rows, cols), make)
+
+
+def counted() -> list[Counted]:
+    return [_counted(*shape, name) for shape in ABLATED for name in _names(shape[1])]

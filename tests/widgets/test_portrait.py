@@ -1,0 +1,373 @@
+"""The portrait panel: held to the meter, to the models and to the records; what it does not know, it says."""
+
+import importlib
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from instruments import results
+from instruments.backend import tl, triton
+from instruments.gpus import DTYPES, GPUS
+from instruments.meter import meter
+from instruments.timing import Timing
+from kernels.bias_gelu import bias_gelu, bias_gelu_traffic
+from kernels.copy import copy
+from kernels.matmul import matmul, matmul_traffic
+from kernels.pointwise import pointwise_chain, pointwise_chain_traffic
+from kernels.rmsnorm import rmsnorm, rmsnorm_reference, rmsnorm_traffic
+from widgets import portrait
+
+inside = importlib.import_module("widgets.portrait")  # where the function has hidden the module
+H200 = results.load("h200")
+BF16 = torch.bfloat16
+
+
+@triton.jit
+def norm_kernel(x_ptr, weight_ptr, y_ptr, cols, BLOCK: tl.constexpr):
+    row, col = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * cols + col, mask=col < cols, other=0.0)
+    scale = tl.rsqrt(tl.sum(x * x) / cols + 1e-6)
+    x = tl.load(x_ptr + row * cols + col, mask=col < cols, other=0.0)
+    weight = tl.load(weight_ptr + col, mask=col < cols, other=0.0)
+    tl.store(y_ptr + row * cols + col, x * scale * weight, mask=col < cols)
+
+
+def my_norm(x, weight):
+    y = torch.empty_like(x)
+    norm_kernel[(x.shape[0],)](x, weight, y, x.shape[1], triton.next_power_of_2(x.shape[1]))
+    return y
+
+
+def rms_arguments(rows=6, cols=1000, dtype=BF16):
+    return torch.randn(rows, cols).to(dtype), torch.randn(cols).to(dtype)
+
+
+def rows_of(panel, heading: str) -> dict:
+    """{name: row} under the first heading that begins so, as shown."""
+    return next({row.name: row for row in group.rows} for group in shown(panel) if group.heading.startswith(heading))
+
+
+def shown(panel) -> list:
+    """The groups that the picture was last told to show."""
+    return panel.charts[panel.values.get("record", 1) - 1]
+
+
+@pytest.fixture(autouse=True)
+def charts_kept(monkeypatch):
+    """Panels keep what they may show, for the tests to read."""
+    made = inside._Picture
+
+    class Kept(made):
+        def __init__(self, charts):
+            super().__init__(charts)
+            self.figure.charts = charts
+
+    monkeypatch.setattr(inside, "_Picture", Kept)
+    monkeypatch.setattr(inside.Panel, "charts", property(lambda panel: panel.figure.charts), raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    """The tests tell the same everywhere; `gpu` puts one there."""
+    monkeypatch.setattr(inside, "_device", lambda: None)
+
+
+def approximately(row, nbytes, least):
+    return sum(row.parts) == pytest.approx(nbytes / least) and inside.size(nbytes) in row.said
+
+
+def test_counted_bytes_are_the_meters_and_the_models():
+    arguments = rms_arguments()
+    rows, report = rows_of(portrait(rmsnorm, *arguments), "Bytes of rmsnorm, counted here"), meter(rmsnorm, *arguments)
+    least = (2 * 6 * 1000 + 1000) * 2
+    assert list(rows) == ["predicted", "requested", "unique"]
+    assert approximately(rows["predicted"], rmsnorm_traffic(6, 1000, BF16, path=None).bytes, least)
+    assert approximately(rows["requested"], report.traffic.bytes, least) and sum(rows["requested"].parts) > 1.2
+    assert approximately(rows["unique"], report.unique.bytes, least) and rows["unique"].parts[0] * least == 14_000
+
+
+@pytest.mark.parametrize(
+    "function, arguments, of_sizes, predicted, least",
+    [
+        (copy, (torch.ones(2500),), "2,500 fp32", 20_000, 20_000),
+        (matmul, (torch.ones(20, 30), torch.ones(30, 40)), "20 x 40 x 30 fp32", 4 * (600 + 1200 + 800), None),
+        (pointwise_chain, (torch.ones(3, 100), 4, False), "3 x 100 fp32", 4 * 2400, 2400),
+        (bias_gelu, (torch.ones(3, 100, dtype=BF16), torch.ones(100)), "3 x 100 bf16", 1200 + 400, None),
+        (rmsnorm, rms_arguments(2, 5000), "2 x 5,000 bf16", 2 * 3 * 10_000 + 10_000, 2 * 2 * 10_000 + 10_000),
+    ],
+)
+def test_the_model_is_asked_with_the_calls_own_sizes_and_settings(function, arguments, of_sizes, predicted, least):
+    panel = portrait(function, *arguments)
+    name = function.__name__
+    assert f"{name}, counted here at {of_sizes}: predicted " in panel.sentence
+    row = rows_of(panel, f"Bytes of {name}, counted here")["predicted"]
+    assert approximately(row, predicted, least or predicted)
+
+
+def test_each_record_is_held_to_the_file():
+    panel = portrait(rmsnorm, *rms_arguments())
+    cases = [case for case in H200.cases if case.kernel == "rmsnorm"]
+    assert panel.controls["record"].max == len(cases)
+    pictures = set()
+    for number, case in enumerate(cases, 1):
+        panel.set(record=number)
+        pictures.add(panel.png)
+        bytes_rows = rows_of(panel, "Bytes of rmsnorm, recorded on the H200")
+        traffic = rmsnorm_traffic(*case.shape, DTYPES[case.dtype], path=None)
+        assert approximately(bytes_rows["predicted"], traffic.bytes, case.bytes)
+        moved = {c.variant: c for c in H200.counters if (c.kernel, c.shape) == ("rmsnorm", case.shape)}
+        moved = moved if case.dtype == "bf16" else {}
+        for variant, counter in moved.items():
+            row = bytes_rows[f"moved, {variant}"]
+            assert row.parts == (counter.dram_read / case.bytes, counter.dram_written / case.bytes)
+        if not moved:
+            assert bytes_rows["moved by DRAM"].said.startswith("not recorded at this shape, only at ")
+        times = rows_of(panel, "Time of a call")
+        assert len(times) == len(case.impl)
+        for name, timed in case.impl.items():
+            times_roof = timed.graph_us * 1e-6 / (case.bytes / H200.copy_gbps / 1e9)
+            assert sum(times[name.replace("bytes-first", "rmsnorm")].parts) == pytest.approx(times_roof)
+        assert [name for name, row in times.items() if row.colour == inside.BLUE] == ["rmsnorm"]
+        best = min((name for name in case.impl if name != "bytes-first"), key=case.us)
+        assert f"Fastest peer: {best.replace('bytes-first', 'rmsnorm')}, " in panel.sentence
+        assert shown(panel)[2].mark == pytest.approx(H200.copy_gbps * 1e9 / GPUS["H200"].bandwidth)
+    assert len(pictures) == len(cases), "every record has a picture of its own"
+
+
+def test_counters_of_another_dtype_are_not_a_records_own(monkeypatch):
+    counter = msgspec.structs.replace(H200.counter("rmsnorm", "resident", 65536, 8192), shape=(8192, 8192))
+    monkeypatch.setattr(results, "load", lambda gpu: msgspec.structs.replace(H200, counters=[counter]))
+    panel = portrait(rmsnorm, *rms_arguments())
+    assert "at 8,192 x 8,192 bf16: predicted 1.50, moved by DRAM " in panel.sentence
+    shapes = [(case.shape, case.dtype) for case in H200.cases if case.kernel == "rmsnorm"]
+    panel.set(record=1 + shapes.index(((8192, 8192), "fp32")))
+    assert "moved by DRAM not recorded at this shape, only at 8,192 x 8,192" in panel.sentence
+
+
+def test_a_matrix_product_is_held_to_the_products_roof():
+    panel = portrait(matmul, torch.ones(64, 64, dtype=BF16), torch.ones(64, 64, dtype=BF16))
+    assert "recorded on the H200 at 8,192 x 8,192 x 8,192 bf16" in panel.sentence, "the largest with counters"
+    seconds = 2 * 8192**3 / (H200.matmul_tflops["bf16"] * 1e12)
+    row = rows_of(panel, f"Time of a call: 1 is {inside.time(seconds)}, at the rate of torch's product")["matmul"]
+    assert sum(row.parts) == pytest.approx(H200.case("matmul", 8192, 8192, 8192).us("bytes-first") * 1e-6 / seconds)
+    counter = H200.counter("matmul", "groups of 8", 8192, 8192, 8192)
+    least = matmul_traffic(8192, 8192, 8192, BF16).bytes
+    moved = rows_of(panel, "Bytes of matmul, recorded")["moved, groups of 8"]
+    assert approximately(moved, counter.dram_read + counter.dram_written, least)
+
+
+def test_the_record_of_the_arguments_own_shape_is_shown_first():
+    x = torch.ones(1, 4096, dtype=BF16)
+    assert "recorded on the H200 at 1 x 4,096 bf16" in portrait(rmsnorm, x, x[0]).sentence
+    assert "at 65,536 x 8,192 bf16" in portrait(rmsnorm, x.float(), x[0].float()).sentence, "not of another dtype"
+
+
+def test_a_learners_function_stands_beside_the_courses():
+    arguments = rms_arguments()
+    panel = portrait(my_norm, *arguments, like="rmsnorm")
+    report, least = meter(my_norm, *arguments), rmsnorm_traffic(6, 1000, BF16).bytes
+    rows = rows_of(panel, "Bytes of my_norm, counted here")
+    assert approximately(rows["requested"], report.traffic.bytes, least)
+    assert approximately(rows["predicted for rmsnorm"], least, least)
+    times = rows_of(panel, "Time of a call")
+    assert times[""].said == "my_norm is not in the record; with a GPU it is timed here"
+    assert f"{times[''].said}." in panel.sentence
+    assert {"rmsnorm", "torch", "liger"} <= set(times) and "my_norm" not in times
+    assert not any(row.colour == inside.BLUE for row in times.values()), "none of these times is the learner's"
+
+
+def test_a_learners_function_alone_has_neither_model_nor_record():
+    def copy(x):  # called as one of the course's is
+        y = torch.empty_like(x)
+        norm_kernel[(1,)](x, x, y, x.numel(), 16)
+        return y
+
+    panel = portrait(copy, torch.ones(10))
+    assert not panel.controls and 'give like="..."' in panel.sentence
+    assert list(rows_of(panel, "Bytes of copy, counted here")) == ["requested", "unique"]
+    assert "predicted" not in panel.sentence
+    assert "unique 1.00 times 80 B" in panel.sentence
+
+
+def test_what_the_call_asked_for_is_the_row_that_is_named():
+    arguments = rms_arguments(2, 64)
+    panel = portrait(rmsnorm, *arguments, path="two_pass")
+    us = H200.case("rmsnorm", 65536, 8192).us("bytes-first, two_pass")
+    assert f"rmsnorm, two_pass takes {inside.time(us * 1e-6)}" in panel.sentence
+    assert next(iter(rows_of(panel, "Time of a call"))) == "rmsnorm, two_pass"
+    panel = portrait(pointwise_chain, torch.ones(3, 100), 4, fused=False)
+    assert " takes " not in panel.sentence, "records do not tell which of them is not fused"
+    nbytes = pointwise_chain_traffic(8192 * 8192, BF16, 4, fused=False).bytes
+    row = rows_of(panel, "Bytes of pointwise_chain, recorded")["predicted"]
+    assert approximately(row, nbytes, H200.case("pointwise_chain_4", 8192, 8192).bytes)
+
+
+def test_a_path_that_takes_no_such_rows_predicts_nothing():
+    panel = portrait(rmsnorm, *rms_arguments(), path="resident")
+    widest = [case.shape for case in H200.cases if case.kernel == "rmsnorm"].index((512, 1048576))
+    panel.set(record=widest + 1)
+    assert rows_of(panel, "Bytes of rmsnorm, recorded")["predicted"].said == "nothing: this path takes no such rows"
+
+
+def test_no_record_of_a_case_is_said():
+    panel = portrait(pointwise_chain, torch.ones(3, 100), 3)
+    assert not panel.controls and "no figures of it are recorded" in panel.sentence
+
+
+def test_too_much_to_interpret_is_not_counted():
+    x, weight = torch.ones(513, 4096, dtype=BF16), torch.ones(4096, dtype=BF16)
+    panel = portrait(rmsnorm, x, weight)
+    assert "Nothing was counted here: 4.21 MB of arguments are too much to interpret" in panel.sentence
+    assert "requested" not in panel.sentence and "moved by DRAM" in panel.sentence
+    fewer = portrait(rmsnorm, x, weight, counted=(x[:2], weight))
+    assert "rmsnorm, counted here at 2 x 4,096 bf16: predicted" in fewer.sentence
+    with pytest.raises(ValueError, match="function: nothing is known of my_norm"):
+        portrait(my_norm, x, weight)
+
+
+def test_what_the_meter_finds_is_told():
+    def short(x):
+        y = torch.empty(20)
+        norm_kernel[(1,)](x, x, y, 10, 16)
+        return y
+
+    assert "The meter found: 10 of 20 elements of y were never written" in portrait(short, torch.ones(10)).sentence
+
+
+def test_long_names_are_cut():
+    def a_norm_with_a_name_that_is_far_longer_than_there_is_room_for_in_a_heading_of_the_picture(x, weight):
+        return my_norm(x, weight)
+
+    named = a_norm_with_a_name_that_is_far_longer_than_there_is_room_for_in_a_heading_of_the_picture
+    panel = portrait(named, *rms_arguments(), like="rmsnorm")
+    words = inside._fitted(shown(panel)[0].heading, inside.WIDTH - 12, "-Bold")
+    assert words.endswith("…") and named.__name__[:60] in words
+
+
+@pytest.fixture
+def gpu(no_gpu, monkeypatch):
+    """A machine that believes to have an H200, on which every call takes as many µs as its name has letters."""
+    timed = []
+
+    def from_graphs(calls, arguments, nbytes):
+        timed.append((set(calls), nbytes))
+        return {name: Timing(len(name) * 1e-6, 0, 0) for name in calls}
+
+    monkeypatch.setattr(inside, "_device", lambda: "NVIDIA H200")
+    monkeypatch.setattr(results, "place", lambda: results.RESULTS / "h200.json")
+    monkeypatch.setattr(inside.timing, "from_graphs", from_graphs)
+    monkeypatch.setattr(inside, "_on_gpu", lambda tensor: True)
+    return timed
+
+
+def test_with_a_gpu_the_learners_function_is_timed_beside_the_courses(gpu):
+    arguments = rms_arguments()
+    panel = portrait(my_norm, *arguments, like="rmsnorm")
+    nbytes = rmsnorm_traffic(6, 1000, BF16).bytes
+    assert gpu == [({"my_norm", "bytes-first", "eager ops"}, nbytes)]
+    times = rows_of(panel, "Time of a call")
+    assert list(times) == ["my_norm", "rmsnorm", "eager ops"] and times["my_norm"].colour == inside.BLUE
+    assert sum(times["my_norm"].parts) == pytest.approx(7e-6 / (nbytes / H200.copy_gbps / 1e9))
+    assert "my_norm takes 7 µs" in panel.sentence and "not in the record" not in panel.sentence
+    assert "rmsnorm, on this NVIDIA H200 at 6 x 1,000 bf16" in panel.sentence
+    assert "moved by DRAM not recorded" in panel.sentence
+    assert panel.controls["record"].max == 1 + sum(case.kernel == "rmsnorm" for case in H200.cases)
+
+
+def test_a_product_that_no_matrix_unit_takes_is_held_to_the_vector_units(gpu):
+    panel = portrait(matmul, torch.ones(1000, 500), torch.ones(500, 1000))
+    seconds = 2 * 1000 * 1000 * 500 / GPUS["H200"].vector
+    assert f"Time of a call: 1 is {inside.time(seconds)}, at the rate of the datasheet's vector units" in str(
+        shown(panel)
+    )
+    assert shown(panel)[2].mark == 1
+
+
+def test_a_gpu_without_figures_or_datasheet_still_times(gpu, monkeypatch):
+    monkeypatch.setattr(inside, "_device", lambda: "NVIDIA Unheard-of")
+    monkeypatch.setattr(results, "place", lambda: results.RESULTS / "unheard-of.json")
+    monkeypatch.setattr(inside.timing, "copy_roof", lambda nbytes: 1e12)
+    panel = portrait(copy, torch.ones(1000))
+    assert shown(panel)[2].heading == "Time of a call: 1 is 8 ns, at the rate of torch's copy"
+    assert "on this NVIDIA Unheard-of at 1,000 fp32" in panel.sentence
+    assert "recorded on the H200" in panel.set(record=2).sentence
+
+
+def test_with_a_gpu_recorded_peers_of_the_same_shape_stand_beside(gpu):
+    x = torch.ones(1, 4096, dtype=BF16)
+    times = rows_of(portrait(rmsnorm, x, x[0]), "Time of a call")
+    assert list(times)[:2] == ["rmsnorm", "eager ops"] and "liger, recorded" in times and "rmsnorm, recorded" in times
+
+
+def test_a_function_that_no_graph_can_hold_is_not_timed(gpu, monkeypatch):
+    def from_graphs(*_):
+        raise RuntimeError("operation not permitted when stream is capturing\nmore")
+
+    monkeypatch.setattr(inside.timing, "from_graphs", from_graphs)
+    panel = portrait(rmsnorm, *rms_arguments())
+    assert "at 65,536 x 8,192 bf16" in panel.sentence, "the largest record is shown instead"
+    assert "Not timed: operation not permitted when stream is capturing." in panel.set(record=1).sentence
+
+
+def test_with_a_gpu_a_path_is_timed_as_itself(gpu):
+    panel = portrait(rmsnorm, *rms_arguments(), path="two_pass")
+    times = rows_of(panel, "Time of a call")
+    assert [name for name, row in times.items() if row.colour == inside.BLUE] == ["rmsnorm"], "as it was called"
+    assert " takes 11 µs" in panel.sentence
+
+
+def test_a_learners_function_of_the_same_name_is_told_apart(gpu, monkeypatch):
+    def rmsnorm(x, weight):
+        return my_norm(x, weight)
+
+    times = rows_of(portrait(rmsnorm, *rms_arguments(), like="rmsnorm"), "Time of a call")
+    assert list(times) == ["your rmsnorm", "rmsnorm", "eager ops"]
+    monkeypatch.setattr(inside, "_device", lambda: None)
+    panel = portrait(rmsnorm, *rms_arguments(), like="rmsnorm")
+    assert panel.sentence.startswith("your rmsnorm, counted here") and " takes " not in panel.sentence
+    assert not any(row.colour == inside.BLUE for row in rows_of(panel, "Time of a call").values())
+
+
+def test_the_courses_model_is_the_same_for_functions_that_take_more():
+    def more(x, weight, eps, dtype, scale):
+        return my_norm(x, weight)
+
+    panel = portrait(more, *rms_arguments(), 1e-6, BF16, 1.0, like="rmsnorm")
+    assert sum(rows_of(panel, "Bytes of rmsnorm, recorded")["predicted"].parts) == pytest.approx(1.5, rel=1e-3)
+
+
+def test_peers_that_take_other_arguments_are_left_out(gpu):
+    def scaled(x):
+        return my_norm(x, torch.ones(x.shape[1]))
+
+    portrait(scaled, torch.ones(3, 100), like="rmsnorm")
+    assert gpu[0][0] == {"scaled"}
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: portrait(norm_kernel, torch.ones(3)), "function: got JITFunction"),
+        (lambda: portrait(3, torch.ones(3)), "function: got int"),
+        (lambda: portrait(copy), "arguments: got no tensor first"),
+        (lambda: portrait(copy, torch.ones(0)), "arguments: got an empty tensor first"),
+        (lambda: portrait(copy, np.ones(3)), r"arguments\[0\]: got a NumPy array"),
+        (lambda: portrait(rmsnorm_reference, torch.ones(3, 4), torch.ones(4)), "launched no kernel"),
+        (lambda: portrait(copy, torch.ones(3), like="rmsnrom"), "like: got 'rmsnrom', expected one of: add, "),
+        (lambda: portrait(copy, torch.ones(3), gpu="T4"), "gpu: got 'T4', expected one of: h200"),
+        (lambda: portrait(copy, torch.ones(3), counted=torch.ones(3)), "counted: expected a tuple"),
+        (lambda: portrait(copy, torch.ones(3), like="pointwise_chain"), "pointwise_chain_traffic takes steps"),
+    ],
+)
+def test_bad_arguments_are_named(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_every_model_of_the_course_can_be_named():
+    """Nothing but a function of kernels/ and its traffic makes a family."""
+    families = inside._families()
+    assert {"copy", "add", "rmsnorm", "row_sum", "matmul", "swiglu_backward"} <= set(families)
+    assert families["bias_gelu"][:2] == (bias_gelu, bias_gelu_traffic)
