@@ -201,7 +201,9 @@ def main(arguments: list[str] | None = None) -> int:
         torch.cuda.empty_cache()
         best = ", ".join(f"{n} {t.gbps:,.0f} ({t.called_us:.1f} us called)" for n, t in record.impl.items())
         tqdm.write(f"{case.name}: {best}")
-    results.store(msgspec.structs.replace(figures, absent_peers=sorted(absent), cases=list(cases.values())), path)
+    order = {case.name: place for place, case in enumerate(bench_cases.cases())}
+    ordered = sorted(cases.values(), key=lambda case: order.get(case.name, len(order)))
+    results.store(msgspec.structs.replace(figures, absent_peers=sorted(absent), cases=ordered), path)
     print(f"wrote {path}" + (f"; not installed here: {', '.join(sorted(absent))}" if absent else ""))
     for complaint in bad:
         print(complaint, file=sys.stderr)

@@ -47,7 +47,7 @@ def recorded(tmp_path, monkeypatch):
 def test_a_run_of_some_cases_keeps_the_others_and_the_roofs(recorded):
     assert run.main(["--only", "copy 8192", "--json", str(recorded)]) == 0
     after = results.read(recorded)
-    norm, copied, gone = after.cases
+    copied, norm, gone = after.cases
     assert copied.us("bytes-first") == 1.9 and after.date == "2026-03-02"
     assert replaced(after, date=BEFORE.date, cases=[norm, BEFORE.cases[1], gone]) == BEFORE
 
@@ -72,7 +72,7 @@ def test_a_slower_or_wrong_or_missing_kernel_fails_and_is_recorded(recorded, mon
     wrong = replaced(slow, impl={"bytes-first": replaced(slow.of("bytes-first"), error=0.5)})
     monkeypatch.setattr(run, "measure", lambda of, absent: wrong)
     assert run.main(["--only", "copy 8192", "--json", str(recorded)]) == 1
-    assert results.read(recorded).cases[1] == wrong
+    assert results.read(recorded).case("copy", 8192, 8192) == wrong
     told = capsys.readouterr().err
     assert "copy 8192x8192 bf16, bytes-first: error 5.0e-01, limit" in told and "GB/s, recorded 0" in told
     assert run.complaints(replaced(slow, impl={}), ["bytes-first"], slow) == [
