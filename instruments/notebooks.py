@@ -10,6 +10,7 @@ Lessons and solutions are stored executed; exercises, which grading/release.py w
 
 import argparse
 import hashlib
+import html
 import os
 import re
 import sys
@@ -72,6 +73,10 @@ NOTEBOOK_LITTER = ("celltoolbar", "signature", "toc", "varInspector", "vscode", 
 CELL_LITTER = ("ExecuteTime", "colab", "execution", "id", "outputId", "trusted", "vscode")
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
+ANSWER = "answer"  # tag of a cell whose output gives away what a prediction before it asks: it is stored folded
+FOLD = "<details><summary>Output, which holds an answer</summary>"
+CHECKED = "NBVAL_CHECK_OUTPUT"
+
 
 def notebooks(only: str = "") -> list[Path]:
     """The course's notebooks; `only` keeps those whose path contains one of its comma-separated words."""
@@ -127,6 +132,8 @@ def canonical(nb: NotebookNode, path: Path, address: str | None = None) -> Noteb
         cell.metadata = nbformat.from_dict({k: v for k, v in cell.metadata.items() if k not in CELL_LITTER})
         if cell.cell_type == "code":
             cell.outputs = canonical_outputs(cell.outputs) if executed else []
+            if ANSWER in cell.metadata.get("tags", ()):
+                fold(cell)
             cell.execution_count = cell.execution_count if executed else None
         else:
             cell.pop("outputs", None)
@@ -134,12 +141,43 @@ def canonical(nb: NotebookNode, path: Path, address: str | None = None) -> Noteb
     return nb
 
 
+def fold(cell: NotebookNode) -> None:
+    """Fold the outputs of a cell until somebody opens them; running the cell shows them.
+
+    Text is folded on every page, GitHub's and nbconvert's too. Pictures, and text that nbval compares, stay as they are
+    and are folded by the cell's metadata, which JupyterLab and Colab heed.
+    """
+    if CHECKED in cell.source or any("image/png" in output.get("data", {}) for output in cell.outputs):
+        cell.metadata.collapsed = True
+        cell.metadata.jupyter = NotebookNode({**cell.metadata.get("jupyter", {}), "outputs_hidden": True})
+        return
+    folded = []
+    for output in cell.outputs:
+        data = output.get("data", {})
+        text = output.get("text") or data.get("text/plain", "")
+        if output.output_type != "error" and not data.get("text/html", "").startswith(FOLD):
+            body = data.get("text/html") or f"<pre>{html.escape(text)}</pre>"
+            both = {"text/html": f"{FOLD}{body}</details>", "text/plain": text}
+            output = nbformat.v4.new_output("display_data", both)
+        folded.append(output)
+    cell.outputs = folded
+
+
 def canonical_outputs(outputs: list) -> list:
-    """Outputs without what only the run that made them could use: paths, overwritten progress bars, widget views."""
+    """Outputs without what only the run that made them could use: paths, overwritten progress bars, widget views.
+
+    A panel becomes its title and sentence, as text, and its picture, which has the sentence as text alternative.
+    """
     kept = []
     for output in map(scrub, outputs):
         output.pop("transient", None)
         output.get("data", {}).pop(WIDGET_VIEW, None)
+        title = output.get("metadata", {}).pop("title", "")
+        if title:  # as widgets/panel.py shows a panel
+            said = output.metadata["image/png"]["alt"]
+            words = f"<p><b>{html.escape(title)}</b></p><p>{html.escape(said)}</p>"
+            both = {"text/html": words, "text/plain": f"{title}. {said}"}
+            kept.append(nbformat.v4.new_output("display_data", both))
         if output.output_type == "stream" and kept and kept[-1].get("name") == output.name:
             kept[-1].text += output.text
         elif output.output_type in ("stream", "error") or output.data:

@@ -50,6 +50,7 @@ def start() -> None:
     from instruments import backend
 
     print(backend.describe())
+    keep_words_whole()
     if colab:
         print(ON_COLAB)
         show_links(repository())
@@ -106,6 +107,17 @@ def complete_colab() -> None:
         why = pip.stderr.strip().rpartition("\n")[2]
         print(f"{', '.join(absent)} could not be installed; when pip can, run this cell again. It says: {why}")
     importlib.invalidate_caches()
+
+
+def keep_words_whole() -> None:
+    """Printed text breaks at spaces: JupyterLab's own style breaks it anywhere, in the middle of a number too."""
+    from IPython import get_ipython
+    from IPython.display import display
+
+    if get_ipython() is None:
+        return
+    style = "<style>.jp-OutputArea-output pre {word-break: normal; overflow-wrap: normal; overflow-x: auto}</style>"
+    display({"text/html": style, "text/plain": ""}, raw=True)
 
 
 def show_links(address: str) -> None:

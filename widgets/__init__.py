@@ -10,6 +10,7 @@ from widgets.panel import Panel
 from widgets.portrait import portrait
 from widgets.predict import predict, predictions
 from widgets.source import show_source
+from widgets.table import table
 from widgets.watch import watch  # no EXAMPLE: what it and portrait show is a kernel of the caller's
 
 #: {name of a panel: its Example}
@@ -20,4 +21,4 @@ for _name in sorted(module.name for module in pkgutil.iter_modules(__path__)):
         PANELS[_name] = _module.EXAMPLE
         globals()[_name] = getattr(_module, _name)
 
-__all__ = ["PANELS", "Panel", "portrait", "predict", "predictions", "show_source", "watch", *PANELS]
+__all__ = ["PANELS", "Panel", "portrait", "predict", "predictions", "show_source", "table", "watch", *PANELS]

@@ -4,15 +4,12 @@ A grid is drawn in cells of whole pixels. A small tensor has a cell for each ele
 block of elements and shows the strongest thing that happens in it.
 """
 
-from functools import cache
-from pathlib import Path
-
-import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.colors import to_rgb
 from PIL import ImageFont
 
+from widgets.letters import face
 from widgets.panel import BLUE, GREEN, ORANGE, RED, SHARPNESS
 
 #: What a cell shows, the stronger the higher.
@@ -32,22 +29,48 @@ LEAST, MOST = 2, 44  # pixels of a cell
 _GAP = 7  # pixels of an element from which on a line parts it from the next
 
 
-@cache
 def font(points: float, style: str = "") -> ImageFont.FreeTypeFont:
-    """DejaVu Sans, as matplotlib has it. style: '', '-Bold' or 'Mono'."""
-    path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / f"DejaVuSans{style}.ttf"
-    return ImageFont.truetype(str(path), points * SHARPNESS * 100 / 72)
+    """The letters of so many points; style as `letters.face` has it."""
+    return face(points * SHARPNESS * 100 / 72, style)
 
 
 class Pixels(Artist):
-    """All of a figure's pixels at once: `pixels`, uint8 [height, width, 3], which nothing resamples."""
+    """All of a figure's pixels at once, which nothing resamples.
+
+    `pixels`: uint8 [height, width, RGB], or RGBA, which is painted faster.
+    """
 
     def __init__(self, height: int, width: int):
         super().__init__()
         self.pixels = np.full((height, width, 3), 255, np.uint8)
+        self.words = []  # (words, (x, y) of the baseline's start or end, font, anchor) of all that is written
+
+    def boxes(self) -> list:
+        """(words, box) of all that is written: left, top, right, bottom, in pixels."""
+        found = []
+        for words, (x, y), letters, anchor in self.words:
+            left, top, right, bottom = letters.getbbox(words, anchor=anchor)
+            found.append((words, (x + left, y + top, x + right, y + bottom)))
+        return found
 
     def draw(self, renderer):
-        np.asarray(renderer.buffer_rgba())[..., :3] = self.pixels
+        np.asarray(renderer.buffer_rgba())[..., : self.pixels.shape[2]] = self.pixels
+
+
+class Blocks(Artist):
+    """An array of colours that fills an axes, an even block of pixels for each: `colours`, uint8 [rows, cols, RGB]."""
+
+    def __init__(self, axes, colours: np.ndarray):
+        super().__init__()
+        self.colours, self._axes = colours, axes
+        self.set_animated(True)
+        axes.add_artist(self)
+
+    def draw(self, renderer):
+        left, bottom, right, top = (round(end) for end in self._axes.bbox.extents)
+        rows, cols = (np.arange(n) * m // n for n, m in zip((top - bottom, right - left), self.colours.shape))
+        page = np.asarray(renderer.buffer_rgba())
+        page[len(page) - top : len(page) - bottom, left:right, :3] = self.colours[rows[:, None], cols]
 
 
 def paint(pixels: np.ndarray, top: int, left: int, levels: np.ndarray):

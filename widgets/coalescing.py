@@ -5,36 +5,39 @@ from matplotlib.colors import to_rgb
 
 from instruments.gpus import DTYPES, GPUS
 from instruments.sectors import LANES, SECTOR, request, touched
-from widgets.panel import BLUE, YELLOW, Example, Panel, canvas, menu, whole
+from widgets.cells import Blocks
+from widgets.panel import BLUE, GREEN, ORANGE, Example, Panel, canvas, menu, whole
 from widgets.words import rate
 
 EXAMPLE = Example(typed="16", told="bf16, stride 16, offset 0")
 
-COLUMNS, ROWS = 16, 9  # of sectors drawn: strides up to 32 elements of 4 bytes, and an offset
+COLUMNS, ROWS = 8, 17  # of sectors drawn: strides up to 32 elements of 4 bytes, and an offset
 
 
 def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
     """A request, byte by byte: lane i reads element offset + i * stride of a tensor that begins at a sector's start."""
-    figure = canvas(height=250)
-    axes = figure.add_axes((0.01, 0.14, 0.98, 0.84))
-    axes.set(xlim=(0, COLUMNS * SECTOR), ylim=(ROWS, 0), xticks=[], yticks=[])
-    colours = np.array([[round(255 * part) for part in to_rgb(c)] for c in ("#eeeeee", YELLOW, BLUE)], dtype=np.uint8)
-    picture = axes.imshow(
-        np.zeros((ROWS, COLUMNS * SECTOR, 3), np.uint8),
-        aspect="auto",
-        interpolation="nearest",
-        extent=(0, COLUMNS * SECTOR, ROWS, 0),
-        animated=True,
+    figure = canvas(height=340)
+    axes = figure.add_axes((0.075, 0.09, 0.585, 0.84))
+    axes.set(xlim=(0, COLUMNS * SECTOR), ylim=(ROWS, 0))
+    axes.set_title("memory, in sectors of 32 bytes, by address", fontsize=10, loc="left")
+    axes.set_yticks(
+        np.arange(0, ROWS, 2) + 0.5, [f"{row * COLUMNS * SECTOR:,}" for row in range(0, ROWS, 2)], fontsize=9
     )
+    axes.set_xticks(np.arange(0, COLUMNS, 2) * SECTOR, [f"+{col * SECTOR}" for col in range(0, COLUMNS, 2)], fontsize=9)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    bars = figure.add_axes((0.7, 0.09, 0.265, 0.84))
+    bars.set(xlim=(0, LANES * SECTOR), ylim=(2.7, -0.6), yticks=[])
+    bars.set_xticks([0, 512, 1024], ["0", "512", "1,024 B"], fontsize=9)
+    bars.spines[["top", "left", "right"]].set_visible(False)
+    bars.set_title("bytes of one request", fontsize=10, loc="left")
+    look = {"hatch": ("", "//", ".."), "edgecolor": "white", "animated": True}
+    amounts = bars.barh([0.25, 1.25, 2.25], [0] * 3, 0.4, color=(BLUE, ORANGE, GREEN), **look)
+    said_of = [bars.text(0, place, "", fontsize=9, va="center", animated=True) for place in (-0.1, 0.9, 1.9)]
+    colours = np.array([[round(255 * part) for part in to_rgb(c)] for c in ("#eeeeee", ORANGE, BLUE)], dtype=np.uint8)
+    memory = Blocks(axes, np.zeros((ROWS, COLUMNS * SECTOR, 3), np.uint8))
     axes.vlines(np.arange(1, COLUMNS) * SECTOR, 0, ROWS, color="white", linewidth=2, zorder=3, animated=True)
     axes.hlines(np.arange(1, ROWS), 0, COLUMNS * SECTOR, color="white", linewidth=3, zorder=3, animated=True)
-    for x, colour, text in (
-        (0.01, BLUE, "bytes that a lane wants"),
-        (0.3, YELLOW, "bytes that come along"),
-        (0.57, "#eeeeee", "sectors left alone; each box is one of 32 bytes"),
-    ):
-        figure.text(x, 0.045, "\u25a0", color=colour, fontsize=13, va="center")
-        figure.text(x + 0.025, 0.045, text, fontsize=9, va="center")
 
     def draw(stride, offset, dtype):
         itemsize = DTYPES[dtype].itemsize
@@ -45,7 +48,13 @@ def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
             state[sector * SECTOR : (sector + 1) * SECTOR] = 1
         for byte in range(itemsize):
             state[lanes + byte] = 2
-        picture.set_data(colours[state.reshape(ROWS, -1)])
+        memory.colours = colours[state.reshape(ROWS, -1)]
+        counts = asked.useful, asked.sectors * SECTOR, best.sectors * SECTOR
+        for bar, text, count, what in zip(
+            amounts, said_of, counts, ("wanted, blue", "delivered, orange too", "if lanes were neighbours")
+        ):
+            bar.set_width(count)
+            text.set_text(f"{what}: {count:,}")
         gpu = GPUS["H200"]
         return (
             f"{dtype}, stride {stride}, offset {offset}: 32 lanes want {asked.useful} different bytes and touch "

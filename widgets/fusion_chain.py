@@ -8,7 +8,7 @@ from instruments.traffic import LAUNCH_SECONDS, Traffic
 from kernels.pointwise import add_traffic, pointwise_chain_traffic
 from kernels.rmsnorm import rmsnorm_traffic
 from widgets.panel import BLUE, GREEN, ORANGE, SKY, Checks, Example, Panel, Powers, canvas, menu, whole
-from widgets.words import number, size, time
+from widgets.words import compared, number, size, time
 
 EXAMPLE = Example(typed="5000", told="5,000 x 4,096")
 
@@ -101,32 +101,33 @@ def fusion_chain(
 
     ops: names out of OPS; they run in the order of that list.
     """
-    figure = canvas(height=320)
-    chain = figure.text(0.01, 0.955, "", fontsize=10, weight="bold", va="center", animated=True)
-    moved = figure.add_axes((0.09, 0.03, 0.33, 0.8))
-    moved.set(xlim=(0, 1.55), ylim=(-0.6, 2.6), xticks=[])
-    moved.set_yticks(range(3), reversed(PATHS), fontsize=9)
-    moved.tick_params(left=False)
-    moved.spines[:].set_visible(False)
-    moved.set_title("bytes of minimum traffic", fontsize=10, loc="left")
-    timed = figure.add_axes((0.52, 0.14, 0.44, 0.69))
-    timed.set(xscale="log", yscale="log", xlim=(0.8, 1.3 * 2**MOST), ylim=(1e-6, 1))
+    figure = canvas(height=330)
+    chain = figure.text(0.01, 0.96, "", fontsize=10, weight="bold", va="center", animated=True)
+    moved = figure.add_axes((0.095, 0.14, 0.345, 0.69))
+    moved.set(xlim=(0, 1.62), ylim=(-0.6, 2.6))
+    moved.set_xticks([0, 0.5, 1], ["0", "50%", "100%"], fontsize=9)
+    moved.set_yticks(range(3), reversed(PATHS), fontsize=9.5)
+    moved.tick_params(axis="y", left=False)
+    moved.spines[["top", "left", "right"]].set_visible(False)
+    moved.set_title("minimum traffic, as a share of op by op", fontsize=10, loc="left")
+    timed = figure.add_axes((0.53, 0.14, 0.44, 0.69))
+    timed.set(xscale="log", yscale="log", xlim=(0.6, 1.7 * 2**MOST), ylim=(4e-7, 1e3))
     timed.minorticks_off()
-    timed.set_xticks([1, 32, 1024, 32768, 2**20], ["1", "32", "1,024", "32,768", "1,048,576"], fontsize=8)
-    timed.set_yticks([1e-6, 1e-4, 1e-2, 1], ["1 µs", "100 µs", "10 ms", "1 s"], fontsize=8)
-    timed.set_xlabel("rows", fontsize=9)
+    timed.set_xticks([1, 32, 1024, 32768, 2**20], ["1", "32", "1,024", "32,768", "1,048,576"], fontsize=9)
+    timed.set_yticks([1e-6, 1e-3, 1, 1e3], ["1 µs", "1 ms", "1 s", "1,000 s"], fontsize=9)
+    timed.set_xlabel("rows", fontsize=9.5)
     timed.set_title("the longer of GPU time and launches", fontsize=10, loc="left")
     timed.spines[["top", "right"]].set_visible(False)
     bars, texts, curves, points = {}, {}, {}, {}
     for place, (path, (colour, marker, side, broad)) in zip((2, 1, 0), PATHS.items()):
         bars[path] = moved.barh(place, 0, 0.6, color=colour, edgecolor="white", animated=True)[0]
-        texts[path] = moved.text(0, place, "", fontsize=8.5, va="center", animated=True)
+        texts[path] = moved.text(0, place, "", fontsize=9, va="center", animated=True)
         curves[path] = timed.plot([], [], color=colour, linewidth=broad, animated=True)[0]
         points[path] = timed.plot(
-            [], [], marker, color=colour, markersize=side, markeredgecolor="black", animated=True
+            [], [], marker, color=colour, markersize=side, markeredgecolor="black", animated=True, clip_on=False
         )[0]
     even = timed.plot([], [], ":", color=BLUE, linewidth=1.4, animated=True)[0]
-    note = timed.text(1, 0.35, "", fontsize=8, color=BLUE, va="center", animated=True)
+    note = timed.text(1, 150, "", fontsize=9, color=BLUE, va="center", animated=True)
     across = np.unique(np.geomspace(1, 2**MOST, 22).astype(int)).tolist()
 
     def draw(rows, cols, dtype, gpu, per_launch, ops):
@@ -144,7 +145,7 @@ def fusion_chain(
             curves[path].set_data(across if ops else [], [seconds(path, r) for r in across] if ops else [])
             points[path].set_data([rows] if ops else [], [seconds(path, rows)] if ops else [])
         turn = break_even_rows(ops, "op by op", cols, dtype, device, per_launch) if ops else None
-        even.set_data(([turn, turn], [1e-6, 1]) if turn else ([], []))
+        even.set_data(([turn, turn], [4e-7, 1e3]) if turn else ([], []))
         note.set(
             x=(turn or 1) * (1.25 if (turn or 1) < 3000 else 0.8),
             ha="left" if (turn or 1) < 3000 else "right",
@@ -178,14 +179,15 @@ def _sentence(rows, cols, dtype, gpu, ops, work, seconds, turn) -> str:
             f"{path} {size(traffic.bytes)}, {traffic.launches} launch{'es' * (traffic.launches != 1)}, "
             f"{time(seconds[path])}; "
         )
-    ratio, faster = work["op by op"].bytes / work["fused"].bytes, seconds["op by op"] / seconds["fused"]
+    ratio = work["op by op"].bytes / work["fused"].bytes
+    faster = number(seconds["op by op"] / seconds["fused"], digits=3)
     said = said[:-2] + ". "
     if work["op by op"].launches == work["fused"].launches:
         said += "Nothing here shares a kernel. "
     else:
         said += (
-            f"Fused moves {number(ratio, digits=3)} times less than op by op and is {number(faster, digits=3)} times "
-            "as fast. "
+            f"Fused moves {compared(ratio)} {'as' if compared(ratio) == 'as much' else 'than'} op by op and is "
+            f"{'' if faster == '1' else f'{faster} times '}as fast. "
         )
     if turn is None:
         said += "Op by op, launches take longer than the GPU's work at any number of rows."

@@ -4,9 +4,12 @@ from instruments.gpus import DTYPES, GPUS, MIB
 from instruments.traffic import LAUNCH_SECONDS, Traffic
 from kernels.rmsnorm import rmsnorm_ops, rmsnorm_traffic
 from widgets.panel import BLUE, GREEN, ORANGE, SKY, Checks, Example, Panel, Powers, canvas, menu, whole
-from widgets.words import number, size, time
+from widgets.words import compared, size, time
 
 EXAMPLE = Example(typed="5000", told="5,000 x 8,192")
+
+SHORTEST = 1e-7  # seconds at which the bars of times begin
+WIDEST = 11.9  # multiples of x: RMSNorm op by op on a single narrow row, and room for a number
 
 #: The three ways, top to bottom, and how their bars look.
 PATHS = {"op by op": ORANGE, "two passes": SKY, "resident": GREEN}
@@ -20,31 +23,35 @@ def fusion_savings(
     ops: names out of `rmsnorm_ops(...)` that the unfused path runs; all of them if None.
     """
     known = tuple(rmsnorm_ops(1, 1, DTYPES["bf16"]))
-    figure = canvas(height=280)
+    figure = canvas(height=340)
     places = {path: len(PATHS) - 1 - i for i, path in enumerate(PATHS)}
-    moved = figure.add_axes((0.115, 0.03, 0.41, 0.85))
-    timed = figure.add_axes((0.565, 0.03, 0.43, 0.85))
+    moved = figure.add_axes((0.115, 0.09, 0.4, 0.82))
+    timed = figure.add_axes((0.555, 0.09, 0.43, 0.82))
     for axes in (moved, timed):
-        axes.set(xlim=(0, 1.4), ylim=(-0.55, 2.55), xticks=[])
-        axes.spines[:].set_visible(False)
-        axes.tick_params(left=False)
-        axes.set_yticks(list(places.values()), list(places), fontsize=9)
-    timed.set_xlim(0, 1.6)
-    moved.set_title("bytes predicted", fontsize=10, loc="left")
-    timed.set_yticks([])
+        axes.set(ylim=(-0.5, 2.6))
+        axes.spines[["top", "left", "right"]].set_visible(False)
+        axes.tick_params(axis="y", left=False)
+    moved.set(xlim=(0, WIDEST))
+    moved.set_xticks([0, 2, 4, 6, 8], ["0", "2", "4", "6", "8 times x"], fontsize=9)
+    moved.set_yticks(list(places.values()), list(places), fontsize=9.5)
+    moved.set_title("bytes predicted, in multiples of x", fontsize=10, loc="left")
+    timed.set(xscale="log", xlim=(SHORTEST, 3e4), yticks=[])
+    timed.minorticks_off()
+    timed.set_xticks([1e-6, 1e-3, 1, 1e3], ["1 µs", "1 ms", "1 s", "1,000 s"], fontsize=9)
     heading = timed.set_title("", fontsize=10, loc="left")
 
     def bar(axes, y, height, **look):
-        return axes.barh(y, 0, height, animated=True, **look)[0]
+        return axes.barh(y, 0, height, left=axes.get_xlim()[0], animated=True, **look)[0]
 
     def text(axes, y, fontsize, **look):
         return axes.text(0, y, "", fontsize=fontsize, va="center", animated=True, **look)
 
-    top, edge = places["op by op"], {"edgecolor": "white", "linewidth": 1}
-    pieces = [bar(moved, top, 0.6, color=PATHS["op by op"], **edge) for _ in known]
-    labels = [text(moved, top, 7, ha="center", rotation=90) for _ in known]
+    top, edge = places["op by op"], {"edgecolor": "white", "linewidth": 0.5}
+    pieces = [bar(moved, top, 0.62, color=PATHS["op by op"], **edge) for _ in known]
+    labels = [text(moved, top, 8.5, ha="center", rotation=90) for _ in known]
+    slivers = text(moved, top - 0.43, 8.5)
     wholes = {
-        path: bar(moved, places[path], 0.6, color=colour, **edge)
+        path: bar(moved, places[path], 0.45, color=colour, **edge)
         for path, colour in PATHS.items()
         if path != "op by op"
     }
@@ -54,8 +61,8 @@ def fusion_savings(
         path: bar(timed, place - 0.17, 0.3, color="white", edgecolor=BLUE, hatch="////")
         for path, place in places.items()
     }
-    memory_text = {path: text(timed, place + 0.17, 8.5) for path, place in places.items()}
-    launch_text = {path: text(timed, place - 0.17, 8.5) for path, place in places.items()}
+    memory_text = {path: text(timed, place + 0.17, 9) for path, place in places.items()}
+    launch_text = {path: text(timed, place - 0.17, 9) for path, place in places.items()}
 
     def draw(rows, cols, dtype, gpu, per_launch, ops):
         rows, cols, device = round(rows), round(cols), GPUS[gpu]
@@ -67,33 +74,31 @@ def fusion_savings(
             "resident": rmsnorm_traffic(rows, cols, DTYPES[dtype]),
         }
 
-        most = max(traffic.bytes for traffic in work.values())
-        start = 0
+        whole = rows * cols * DTYPES[dtype].itemsize  # bytes of x
+        start, thin = 0, []
         for i, (piece, label) in enumerate(zip(pieces, labels)):
-            width = unfused[i].bytes / most if i < len(unfused) else 0
-            piece.set_x(start)
-            piece.set_width(width)
-            label.set_text(ops[i] if width > 0.035 else "")
-            label.set_x(start + width / 2)
+            width = unfused[i].bytes / whole if i < len(unfused) else 0
+            piece.set(x=start, width=width)
+            label.set(x=start + width / 2, text=ops[i] if width > 0.45 else "")
+            thin += [ops[i]] if 0 < width <= 0.45 else []
             start += width
+        slivers.set_text(f"too thin for a name: {', '.join(thin)}" if thin else "")
         for path, traffic in work.items():
             if path in wholes:
-                wholes[path].set_width(traffic.bytes / most)
-            sizes[path].set_x(traffic.bytes / most + 0.015)
-            sizes[path].set_text(size(traffic.bytes))
+                wholes[path].set_width(traffic.bytes / whole)
+            sizes[path].set(x=traffic.bytes / whole + 0.15, text=size(traffic.bytes))
 
         bound = {path: traffic.memory_seconds(device) for path, traffic in work.items()}
         started = {path: traffic.launch_seconds(per_launch * 1e-6) for path, traffic in work.items()}
-        longest = max(*bound.values(), *started.values())
         for path in PATHS:
             count = work[path].launches
             for bars, texts, seconds, what in (
                 (memory, memory_text, bound, ""),
                 (launch, launch_text, started, f", {count} launch{'' if count == 1 else 'es'}"),
             ):
-                bars[path].set_width(seconds[path] / longest)
-                texts[path].set_x(seconds[path] / longest + 0.015)
-                texts[path].set_text(f"{time(seconds[path])}{what}")
+                end = max(seconds[path], SHORTEST)
+                bars[path].set_width(end - SHORTEST)
+                texts[path].set(x=end * 1.4, text=f"{time(seconds[path])}{what}")
         heading.set_text(f"least time at {size(device.bandwidth)}/s; launches hatched")
         return _sentence(rows, cols, dtype, device, work, bound, started)
 
@@ -121,9 +126,10 @@ def _sentence(rows, cols, dtype, gpu, work, bound, started) -> str:
     said = f"{rows:,} x {cols:,} {dtype} on {_a(gpu.name)}: "
     if not naive.launches:
         return said + f"tick an op to compare; resident moves {size(one.bytes)}, two passes {size(two.bytes)}."
-    times, saved = naive.bytes / one.bytes, bound["op by op"] - bound["resident"]
+    saved = bound["op by op"] - bound["resident"]
     said += (
-        f"resident moves {size(one.bytes)} instead of {size(naive.bytes)}, {number(times, digits=2)} times less: "
+        f"resident moves {size(one.bytes)} instead of {size(naive.bytes)}, "
+        f"{compared(naive.bytes / one.bytes, digits=2)}{' as these ops alone' * (naive.bytes < one.bytes)}: "
         f"at {size(gpu.bandwidth)}/s at least {time(bound['resident'])} instead of {time(bound['op by op'])}; two "
         f"passes move {size(two.bytes)} if no cache helps. "
     )

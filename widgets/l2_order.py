@@ -3,12 +3,14 @@
 from functools import cache
 
 import numpy as np
+from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from instruments.cache import grouped, matmul_dram
+from widgets.cells import Blocks
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, Example, Panel, canvas, whole
-from widgets.words import number
+from widgets.words import number, times
 
 EXAMPLE = Example(typed="8", told="In groups of 8 rows")
 
@@ -18,55 +20,74 @@ STRIP = TILE * TILE * STEPS * 2  # bytes of a row of tiles of a, or of a column 
 MOST = 2 * TILES + TILES * TILE * TILES * TILE * 2 // STRIP  # strips: room for a, b and the tiles of c
 
 
+_GAP = (np.nan, np.nan)  # where a line is broken
+
+
+def _strokes(order: list) -> list:
+    """The tiles in order, with a gap wherever the next one is no neighbour."""
+    strokes = []
+    for before, tile in zip([None, *order], order):
+        if before and abs(before[0] - tile[0]) + abs(before[1] - tile[1]) > 1:
+            strokes.append(_GAP)
+        strokes.append(tile)
+    return strokes
+
+
+def _spans(counts: list) -> list:
+    """Equal neighbours joined: [(what they say, first, end)]."""
+    starts = [i for i, count in enumerate(counts) if i == 0 or count != counts[i - 1]]
+    return [(counts[start], start, end) for start, end in zip(starts, [*starts[1:], len(counts)])]
+
+
 def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
     """16 x 16 tiles of c in groups of so many rows: waves drawn tile by tile, and what the cache model says of DRAM."""
-    figure = canvas(height=330)
-    grid = figure.add_axes((0.075, 0.03, 0.365, 0.84))
+    figure = canvas(height=380)
+    grid = figure.add_axes((0.075, 0.03, 0.42, 0.84))
     wide, tall = (0, TILES), (TILES, 0)
     grid.set(xlim=wide, ylim=tall, xticks=[], yticks=[])
-    image = grid.imshow(np.zeros((TILES, TILES, 3)), extent=(*wide, *tall), interpolation="nearest", animated=True)
-    (path,) = grid.plot([], [], color=BLACK, linewidth=0.7, alpha=0.6, animated=True)
+    image = Blocks(grid, np.zeros((TILES, TILES, 3), np.uint8))
+    (path,) = grid.plot([], [], color=BLACK, linewidth=0.8, alpha=0.7, animated=True)
+    (starts,) = grid.plot([], [], "o", color=BLACK, markersize=2.5, animated=True)
     edges = np.arange(TILES + 1)
     grid.hlines(edges, *wide, color="white", linewidth=1, zorder=1, animated=True)
     grid.vlines(edges, *wide, color="white", linewidth=1, zorder=1, animated=True)
     grid.spines[:].set_visible(False)
-    figure.text(0.075, 0.945, "columns of b, each read from DRAM so many times", fontsize=8.5)
-    figure.text(0.012, 0.45, "rows of a, each read so many times", fontsize=8.5, rotation=90, va="center")
-    b_texts = [
-        grid.text(i + 0.5, -0.15, "", fontsize=7.5, ha="center", va="bottom", animated=True, clip_on=False)
-        for i in range(TILES)
-    ]
-    a_texts = [
-        grid.text(-0.15, i + 0.5, "", fontsize=7.5, ha="right", va="center", animated=True, clip_on=False)
-        for i in range(TILES)
-    ]
-    axes = figure.add_axes((0.5, 0.12, 0.48, 0.75))
+    figure.text(0.075, 0.955, "columns of b: readings of each from DRAM", fontsize=9)
+    figure.text(0.012, 0.45, "rows of a: readings of each", fontsize=9, rotation=90, va="center")
+    look = {"fontsize": 9, "animated": True, "clip_on": False}
+    b_texts = [grid.text(0, -0.35, "", ha="center", va="bottom", **look) for _ in range(TILES)]
+    a_texts = [grid.text(-0.35, 0, "", ha="right", va="center", **look) for _ in range(TILES)]
+    (b_spans,) = grid.plot([], [], color=BLACK, linewidth=1, animated=True, clip_on=False)
+    (a_spans,) = grid.plot([], [], color=BLACK, linewidth=1, animated=True, clip_on=False)
+    axes = figure.add_axes((0.545, 0.13, 0.445, 0.74))
     axes.set(xlim=(0, 1.35), ylim=(-0.6, 3.6), xticks=[], yticks=[])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    axes.set_title("reads, in readings of all of a and b", fontsize=9.5, loc="left")
+    axes.set_title("bytes, in readings of all of a and b", fontsize=10, loc="left")
     names = ("asked of L2 by the programs", "from DRAM, row by row", "from DRAM, in groups", "each byte once")
     bars = [
         axes.barh(3 - i, 0, 0.45, color=colour, hatch=hatch, edgecolor="white", animated=True)[0]
         for i, (colour, hatch) in enumerate((("#999999", ""), (ORANGE, "//"), (BLUE, ""), (GREEN, "..")))
     ]
     for i, name in enumerate(names):
-        axes.text(0.01, 3 - i + 0.26, name, fontsize=8.5, va="bottom")
-    texts = [axes.text(0, 3 - i, "", fontsize=8.5, va="center", animated=True) for i in range(4)]
+        axes.text(0.01, 3 - i + 0.26, name, fontsize=9, va="bottom")
+    texts = [axes.text(0, 3 - i, "", fontsize=9, va="center", animated=True) for i in range(4)]
     shades = np.array([[0.34, 0.71, 0.91], [0.75, 0.87, 0.95]])  # waves in turn
     first = np.array([0.90, 0.62, 0.0])  # the first wave
-    colours_mean = ((first, "first wave: at work together"), (shades[0], "later"), (shades[1], "waves"))
     figure.legend(
-        handles=[
-            *(Patch(color=colour, label=name) for colour, name in colours_mean),
-            Line2D([], [], color=BLACK, label="order"),
+        [
+            Patch(color=first),
+            tuple(Patch(color=shade) for shade in shades),
+            Line2D([], [], color=BLACK, linewidth=0.8, marker="o", markersize=2.5, markevery=[0]),
         ],
+        ["first wave", "later waves", "order, from its dot"],
+        handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
         loc="lower right",
         bbox_to_anchor=(0.99, 0),
-        ncols=4,
-        fontsize=8.5,
+        ncols=3,
+        fontsize=9,
         frameon=False,
-        handlelength=1,
-        columnspacing=0.8,
+        handlelength=1.6,
+        columnspacing=1.2,
         handletextpad=0.4,
     )
 
@@ -81,12 +102,23 @@ def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
         colours = np.empty((TILES, TILES, 3))
         for i, (m, n) in enumerate(order):
             colours[m, n] = first if i < in_flight else shades[(i // in_flight) % 2]
-        image.set_data(colours)
-        path.set_data([n + 0.5 for _, n in order], [m + 0.5 for m, _ in order])
-        for texts_of, times in ((a_texts, ours.a_times), (b_texts, ours.b_times)):
-            counts = [number(count, digits=2) for count in times]
-            for text, count, before in zip(texts_of, counts, ["", *counts]):  # said once for equal neighbours
-                text.set_text("" if count == before else count)
+        image.colours = np.rint(255 * colours).astype(np.uint8)
+        strokes = _strokes(order)
+        path.set_data([n + 0.5 for _, n in strokes], [m + 0.5 for m, _ in strokes])
+        begun = [tile for before, tile in zip([_GAP, *strokes], strokes) if before == _GAP]
+        starts.set_data([n + 0.5 for _, n in begun], [m + 0.5 for m, _ in begun])
+        for counts, texts_of, along, lines in (
+            (ours.a_times, a_texts, "y", a_spans),
+            (ours.b_times, b_texts, "x", b_spans),
+        ):
+            spans = _spans([number(count, digits=2) for count in counts])
+            for text in texts_of:
+                text.set_text("")
+            for text, (count, start, end) in zip(texts_of, spans):
+                text.set(text=count, **{along: (start + end) / 2})
+            ends = [place for _, start, end in spans for place in (start + 0.1, end - 0.1, np.nan)]
+            beside = [-0.2] * len(ends)
+            lines.set_data(*((ends, beside) if along == "x" else (beside, ends)))
         once = 2 * TILES * STRIP
         asked = ours.requested - ours.written
         for bar, text, nbytes in zip(bars, texts, (asked, plain.read, ours.read, once)):
@@ -99,12 +131,12 @@ def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12) -> Panel:
             f"{TILES} x {TILES} tiles of c, {in_flight} programs at once, L2 holds {strips} strip"
             f"{'s' * (strips != 1)}, a and b have {2 * TILES}. In groups of {group} row{'s' * (group != 1)} the "
             f"first wave needs {rows} strip{'s' * (rows != 1)} of a and {cols} of b; DRAM delivers a and b "
-            f"{number(ours.read / once, digits=3)} times"
+            f"{times(ours.read / once)}"
         )
         if group == 1:
             return said + ", with the tiles walked over row by row."
         change = ours.read / plain.read
-        said += f", against {number(plain.read / once, digits=3)} times row by row: "
+        said += f", against {times(plain.read / once)} row by row: "
         return said + ("no change." if change == 1 else f"{abs(1 - change):.0%} {'less' if change < 1 else 'more'}.")
 
     return Panel(

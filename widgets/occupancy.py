@@ -12,30 +12,32 @@ WARPS = (1, 2, 4, 8, 16, 32)
 
 def occupancy(registers: int = 64, shared: int = 0, warps: int = 4, gpu: str = "H200") -> Panel:
     """Registers per thread, KiB of shared memory and warps, both per program; three curves through where you are."""
-    figure = canvas(height=270)
+    figure = canvas(height=285)
     names = ("registers per thread", "KiB of shared memory per program", "warps per program")
     curves = {}
     for place, (name, colour, marker, ticks) in enumerate(
         zip(names, (BLUE, GREEN, ORANGE), "os^", ((32, 64, 128, 168, 255), (0, 50, 100, 150, 200), WARPS))
     ):
         axes = figure.add_axes((0.065 + 0.32 * place, 0.175, 0.285, 0.77))
-        axes.set(ylim=(0, 70), xlabel=name)
-        axes.xaxis.label.set_size(9)
+        axes.set(ylim=(-2.5, 70), xlabel=name)
+        axes.xaxis.label.set_size(9.5)
         if place == 2:
             axes.set(xscale="log", xlim=(0.8, 40))
             axes.minorticks_off()
         else:
-            axes.set_xlim(((16, 260), (0, 232))[place])
-        axes.set_xticks(ticks, [str(tick) for tick in ticks], fontsize=8)
-        axes.set_yticks([0, 16, 32, 48, 64], ["0", "16", "32", "48", "64"] if place == 0 else [""] * 5, fontsize=8)
+            axes.set_xlim(((8, 263), (-8, 235))[place])
+        axes.set_xticks(ticks, [str(tick) for tick in ticks], fontsize=9)
+        axes.set_yticks([0, 16, 32, 48, 64], ["0", "16", "32", "48", "64"] if place == 0 else [""] * 5, fontsize=9)
         axes.grid(axis="y", color="#dddddd", linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
         if place == 0:
-            axes.set_ylabel("warps on an SM at once", fontsize=9)
-        (line,) = axes.plot(
-            [], [], color=colour, linewidth=2, animated=True, drawstyle="default" if place == 2 else "steps-mid"
+            axes.set_ylabel("warps on an SM at once", fontsize=9.5)
+        # Every whole number of registers and KiB, but of warps only these six: points, and nothing between them.
+        look = {"marker": marker, "linestyle": "none"} if place == 2 else {"linewidth": 2, "drawstyle": "steps-mid"}
+        (line,) = axes.plot([], [], color=colour, animated=True, **look)
+        (here,) = axes.plot(
+            [], [], marker, color=colour, markeredgecolor=BLACK, markersize=11, animated=True, clip_on=False
         )
-        (here,) = axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=10, animated=True)
         curves[name] = line, here
 
     def draw(registers, shared, warps, gpu):

@@ -25,6 +25,7 @@ cells. Everything here is in the API of ipywidgets 7.7.1, which Colab ships.
 import base64
 import html
 import io
+import json
 import math
 import sys
 import threading
@@ -38,6 +39,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
+from widgets import letters
+
 #: Okabe and Ito's colours, told apart by colour-blind readers. Panels add hatches or markers all the same.
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
     "#000000",
@@ -49,9 +52,48 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
     "#D55E00",
     "#CC79A7",
 )
+INK_RED = "#A84300"  # RED for words: on white, RED itself is too pale to be read when small
 
 WIDTH, HEIGHT = 760, 330  # of a picture, in CSS pixels
+READABLE = 640  # CSS pixels that a picture is not made narrower than: a narrow page scrolls it, so its words stay large
 SHARPNESS = 1.25  # picture pixels per CSS pixel: text stays crisp on dense screens, and a redraw stays fast
+
+
+# A card of its own: light on light pages, and turned dark, hues kept, where the page is dark (JupyterLab and what
+# nbconvert makes; VS Code; Colab). An untouched front end shows the light one.
+_STYLE = """
+.bytes-first-card {background: white; color: #1b1b1b; border: 1px solid #c4c4c4; border-radius: 6px;
+  padding: 6px 10px; margin: 4px 0; box-sizing: border-box; width: min(100%, CARDpx)}
+.bytes-first-card div {overflow-x: auto; contain: inline-size}
+[data-jp-theme-light=false] .bytes-first-card, .vscode-dark .bytes-first-card, html[theme=dark] .bytes-first-card
+  {filter: invert(0.9) hue-rotate(180deg)}
+""".replace("CARD", str(WIDTH + 22))  # a picture, padding and border
+
+# What ipywidgets leaves out for screen readers: sliders have names, and one over powers says the value, not the
+# exponent. Runs once, when the panel's style is on the page; a widget's HTML runs no script element. BASES: {label:
+# base} of the sliders over powers. While such a slider has the focus it says the power it stands at; otherwise, and
+# once the picture has followed, what the field beside it says.
+_SPEAK = """
+const style = this, bases = BASES;
+(function find(tries) {
+  const box = style.closest('.bytes-first');
+  if (!box) return tries && setTimeout(find, 100, tries - 1);
+  const say = (element, key, text) => element.getAttribute(key) === text || element.setAttribute(key, text);
+  const tell = changes => box.querySelectorAll('.noUi-handle, .ui-slider-handle').forEach(handle => {
+    const row = handle.closest('.widget-slider');
+    const name = row.querySelector('.widget-label').textContent;
+    const field = bases[name] && row.parentNode.querySelector('input'), readout = row.querySelector('.widget-readout');
+    const slid = handle === document.activeElement && changes.some(change => change.target === handle);
+    const value = slid && field ? Math.round(bases[name] ** handle.getAttribute('aria-valuenow')) : field?.value;
+    say(handle, 'role', 'slider');
+    say(handle, 'aria-label', name);
+    if (field) say(handle, 'aria-valuetext', Number(value).toLocaleString('en-US'));
+    say(field || readout, 'aria-label', name + ', exact');
+  });
+  new MutationObserver(tell).observe(box, {subtree: true, childList: true, attributeFilter: ['aria-valuenow']});
+  tell([]);
+})(50);
+"""
 
 
 @dataclass(frozen=True)
@@ -74,12 +116,17 @@ def canvas(width: int = WIDTH, height: int = HEIGHT) -> Figure:
 
 
 class Powers(ipywidgets.HBox):
-    """A slider over base**low ... base**high, and a field beside it that takes any whole number between."""
+    """A slider over base**low ... base**high, and a field beside it that takes any whole number between.
+
+    alone: only the powers themselves; the field moves to the nearest.
+    """
 
     value = traitlets.Float()
 
-    def __init__(self, label: str, low: float, high: float, value: float, base: float = 2, step: float = 1):
-        self._base, self._step = base, step
+    def __init__(
+        self, label: str, low: float, high: float, value: float, base: float = 2, step: float = 1, alone: bool = False
+    ):
+        self.label, self.base, self._step, self._alone = label, base, step, alone
         self.least, self.most = base**low, base**high
         self._slider = ipywidgets.FloatSlider(
             min=low,
@@ -89,36 +136,39 @@ class Powers(ipywidgets.HBox):
             readout=False,
             description=label,
             style={"description_width": "96px"},
-            layout={"width": "245px"},
+            layout={"width": "220px"},
         )
         self._field = ipywidgets.BoundedFloatText(
-            min=self.least, max=self.most, value=self.least, layout={"width": "110px"}
+            min=self.least, max=self.most, value=self.least, layout={"width": "135px"}
         )
         super().__init__([self._slider, self._field], layout={"width": "365px"})
         self._slider.observe(self._slid, names="value")
         self._field.observe(self._typed, names="value")
         self.value = value
 
-    def _exponent(self) -> float:
-        """Where the slider stands for the present value: on a step, or the page would move it there and report back."""
-        return round(math.log(self.value, self._base) / self._step) * self._step
+    def _exponent(self, value: float) -> float:
+        """Where the slider stands for a value: on a step, or the page would move it there and report back."""
+        return round(math.log(value, self.base) / self._step) * self._step
 
     def _slid(self, change):
-        if abs(change["new"] - self._exponent()) > self._step / 2:
-            self.value = float(round(self._base ** change["new"]))
+        if abs(change["new"] - self._exponent(self.value)) > self._step / 2:
+            self.value = float(round(self.base ** change["new"]))
 
     def _typed(self, change):
-        self.value = change["new"]
+        self.value = float(self.base ** self._exponent(change["new"])) if self._alone else change["new"]
+        self._field.value = self.value
 
     @traitlets.validate("value")
     def _within(self, proposal):
         if not self.least <= proposal["value"] <= self.most:
             raise traitlets.TraitError(f"expected {self.least:,} to {self.most:,}")
+        if self._alone and proposal["value"] != self.base ** self._exponent(proposal["value"]):
+            raise traitlets.TraitError(f"expected a power of {self.base} from {self.least:,} to {self.most:,}")
         return float(round(proposal["value"]))
 
     @traitlets.observe("value")
     def _show(self, _change):
-        self._slider.value, self._field.value = self._exponent(), self.value
+        self._slider.value, self._field.value = self._exponent(self.value), self.value
 
 
 def whole(label: str, low: int, high: int, value: int) -> ipywidgets.IntSlider:
@@ -204,15 +254,18 @@ class Panel:
         self._redraw()
         for control in self.controls.values():
             control.observe(self._moved, names="value")
+        bases = {control.label: control.base for control in self.controls.values() if isinstance(control, Powers)}
+        speak = html.escape(_SPEAK.replace("BASES", json.dumps(bases)))
         self.box = ipywidgets.VBox(
             [
-                ipywidgets.HTML(f"<b>{html.escape(title)}</b>"),
+                ipywidgets.HTML(f'<b>{html.escape(title)}</b><style onload="{speak}">{_STYLE}</style>'),
                 ipywidgets.Box(
                     list(self.controls.values()), layout={"flex_flow": "row wrap", "max_width": f"{WIDTH}px"}
                 ),
                 self._page,
             ]
         )
+        self.box.add_class("bytes-first")
 
     @property
     def values(self) -> dict:
@@ -265,20 +318,25 @@ class Panel:
             canvas.draw()
             self._ground = canvas.copy_from_bbox(self.figure.bbox)
         canvas.restore_region(self._ground)
+        pixels = np.asarray(canvas.buffer_rgba())
         for artist in self._moving:
-            artist.draw(canvas.get_renderer())
+            if letters.simple(artist):
+                letters.write(artist, pixels, self.figure.dpi)
+            else:
+                artist.draw(canvas.get_renderer())
         buffer = io.BytesIO()
-        Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB").save(buffer, "png", compress_level=1)
+        Image.fromarray(pixels).convert("RGB").save(buffer, "png", compress_level=1)
         return buffer.getvalue()
 
     def _publish(self):
         sentence, (width, height) = html.escape(self.sentence), self._size
         error = f'<p role="alert" style="color:#b00020">{html.escape(self.error)}</p>' if self.error else ""
         self._page.value = (
-            f'<p role="status" aria-live="polite" style="line-height:1.4;min-height:4.2em;max-width:{WIDTH}px;'
-            f'margin:4px 0">{sentence}</p>{error}'
-            f'<img alt="{sentence}" width="{width}" height="{height}" decoding="sync" '
-            f'style="max-width:100%;height:auto" src="data:image/png;base64,{self._picture}">'
+            f'<div class="bytes-first-card"><p role="status" aria-live="polite" style="line-height:1.4;'
+            f'min-height:4.2em;max-width:{WIDTH}px;margin:0 0 6px">{sentence}</p>{error}'
+            f'<div><img alt="{sentence}" width="{width}" height="{height}" decoding="sync" '
+            f'style="max-width:100%;min-width:{min(width, READABLE)}px;height:auto" '
+            f'src="data:image/png;base64,{self._picture}"></div></div>'
         )
 
     def __repr__(self):
@@ -289,7 +347,7 @@ class Panel:
         show(
             self.box,
             {"text/plain": repr(self), "image/png": self._picture},
-            {"image/png": {"width": width, "height": height}},
+            {"image/png": {"width": width, "height": height, "alt": self.sentence}, "title": self.title},
         )
 
 

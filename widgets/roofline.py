@@ -1,14 +1,29 @@
 """The roofline panel: which roof is over an operation, on which GPU, in which dtype; yours among them."""
 
 import ipywidgets
-from matplotlib.transforms import offset_copy
 
 from instruments.gpus import DTYPES, GPUS
 from instruments.ops import op_traffic
 from instruments.results import Figures, load, recorded
 from instruments.traffic import Traffic
 from kernels.rmsnorm import rmsnorm_traffic
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, YELLOW, Example, Panel, Powers, canvas, menu
+from widgets.labels import Labels, line_boxes, text_boxes
+from widgets.panel import (
+    BLACK,
+    BLUE,
+    GREEN,
+    INK_RED,
+    ORANGE,
+    PURPLE,
+    RED,
+    SKY,
+    YELLOW,
+    Example,
+    Panel,
+    Powers,
+    canvas,
+    menu,
+)
 from widgets.words import number, rate, size, time
 
 EXAMPLE = Example(typed="5000", told="n = 5,000,", shown={"look_at": "GEMM"})
@@ -53,71 +68,39 @@ def _group(points: dict) -> list:
 
 def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str = "RMSNorm") -> Panel:
     """The roofline of a GPU with textbook operations of size n, your own FLOPs and bytes, and what was measured."""
-    figure = canvas(height=380)
-    axes = figure.add_axes((0.095, 0.125, 0.895, 0.85))
+    figure = canvas(height=410)
+    axes = figure.add_axes((0.125, 0.125, 0.865, 0.775))
     axes.set(xscale="log", yscale="log", xlim=X, ylim=Y)
-    axes.set_xlabel("intensity, FLOP per byte of DRAM traffic", fontsize=9)
-    axes.set_ylabel("FLOP/s", fontsize=9)
+    axes.set_xlabel("intensity, FLOP per byte of DRAM traffic", fontsize=9.5)
     axes.minorticks_off()
-    axes.set_xticks([0.1, 1, 10, 100, 1000, 1e4], ["0.1", "1", "10", "100", "1,000", "10,000"], fontsize=8)
-    axes.set_yticks(
-        [1e10, 1e11, 1e12, 1e13, 1e14, 1e15], ["10 G", "100 G", "1 T", "10 T", "100 T", "1,000 T"], fontsize=8
-    )
+    axes.set_xticks([0.1, 1, 10, 100, 1000, 1e4], ["0.1", "1", "10", "100", "1,000", "10,000"], fontsize=9)
+    ticks = [1e10, 1e11, 1e12, 1e13, 1e14, 1e15]
+    axes.set_yticks(ticks, [rate(tick) for tick in ticks], fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     roofs = {}
-    for kind, width in (("matrix", 2.2), ("vector", 1.4)):  # these change with the GPU, not with the sizes
+    # These change with the GPU, not with the sizes. A matrix ridge's words lie above a vector ridge's, as those may
+    # be near each other.
+    for kind, width, lift in (("matrix", 2.2, 3.4), ("vector", 1.4, 1.25)):
         roofs[kind] = (
             axes.plot([], [], color=BLACK, linewidth=width)[0],
-            axes.text(X[1], 1, "", fontsize=8.5, ha="right", va="top"),
+            axes.text(X[1], 1, "", fontsize=9, ha="right", va="bottom" if kind == "matrix" else "top"),
             axes.plot([], [], ":", color="#777777", linewidth=1)[0],
-            axes.text(1, Y[0] * 1.25, "", fontsize=8.5, ha="left", va="bottom", color="#444444"),
+            axes.text(1, Y[0] * lift, "", fontsize=9, ha="left", va="bottom", color="#444444"),
         )
     (copied,) = axes.plot([], [], "--", color=RED, linewidth=1)
     (multiplied,) = axes.plot([], [], "--", color=RED, linewidth=1)
     (dots,) = axes.plot([], [], "x", color=RED, markersize=7, markeredgewidth=1.6)
-    lone = axes.text(
-        1,
-        1,
-        "",
-        fontsize=8,
-        ha="left",
-        va="center",
-        color=RED,
-        transform=offset_copy(axes.transData, figure, 8, 0, units="points"),
-    )
-    note = axes.text(
-        0.995,
-        0.115,
-        "",
-        transform=axes.transAxes,
-        fontsize=8,
-        ha="right",
-        va="bottom",
-        color=RED,
-        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
-    )
+    lone = axes.text(1, 1, "", fontsize=9, ha="right", va="bottom", color=INK_RED)
+    note = figure.text(0.99, 0.99, "", fontsize=9, ha="right", va="top", color=INK_RED)
     markers = {
         name: axes.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=8, animated=True)[0]
         for name, (_, _, marker, colour) in PRESETS.items()
     }
-    (yours,) = axes.plot([], [], "*", color="white", markeredgecolor=BLACK, markersize=14, animated=True)
-    (ring,) = axes.plot([], [], "o", markerfacecolor="none", markeredgecolor=BLACK, markersize=17, animated=True)
-    labels = {
-        side: [
-            axes.text(
-                1,
-                1,
-                "",
-                fontsize=8.5,
-                ha=ha,
-                va=va,
-                animated=True,
-                transform=offset_copy(axes.transData, figure, x, y, units="points"),
-            )
-            for _ in range(len(PRESETS) + 1)
-        ]
-        for side, x, y, ha, va in (("above", -8, 6, "right", "bottom"), ("below", 8, -5, "left", "top"))
-    }
+    look = {"markeredgecolor": BLACK, "animated": True, "clip_on": False}  # your own may lie at the picture's edge
+    (yours,) = axes.plot([], [], "*", color="white", markersize=14, **look)
+    (ring,) = axes.plot([], [], "o", markerfacecolor="none", markersize=17, **look)
+    labels = Labels(axes, len(PRESETS) + 1)
+    fixed = []  # the boxes of what labels may not lie on: the roofs' words, and what was measured
     shown = ()  # GPU, dtype and whether measured, of the roofs drawn last
     large = []  # the shares of their roof that measured kernels reach, in percent
 
@@ -126,7 +109,7 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
             line, text, drop, label = roofs[kind]
             peak, ridge = device.peak(which), device.ridge(which)
             line.set_data([X[0], ridge, X[1]], [X[0] * device.bandwidth, peak, peak])
-            text.set_y(peak / 1.7 if kind == "vector" else 6 * peak)
+            text.set_y(peak / 1.9 if kind == "vector" else peak * 1.9)
             text.set_text(f"{rate(peak)}, " + (f"{which} matrix units" if which != "vector" else "fp32 vector units"))
             drop.set_data([ridge, ridge], [Y[0], peak])
             label.set_x(ridge * 1.1)
@@ -155,7 +138,7 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
         lone.set_text("too small to fill the GPU" if low else "")
         if low:
             lowest = min((work.flops / seconds for work, seconds, _ in timed if work.intensity == max(low)))
-            lone.set_position((max(low), lowest))
+            lone.set_position((max(low), 1.7 * lowest))
         note.set_text(
             ""
             if not measured
@@ -163,6 +146,11 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
             if not figures
             else f"measured: × the course's kernels, dashed: copy and matmul\n{figures.provenance}"
         )
+        crosses = axes.transData.transform(dots.get_xydata())
+        fixed[:] = text_boxes(*(artist for roof in roofs.values() for artist in roof[1::2]), lone)
+        fixed.extend((x - 4, y - 4, x + 4, y + 4) for x, y in crosses)
+        for line, *_ in roofs.values():
+            fixed.extend(line_boxes(line) if line.get_visible() else ())
         return [100 * share for work, share in shares if work.bytes > device.l2]
 
     def draw(gpu, dtype, n, look_at, flops, nbytes, unit, measured):
@@ -181,17 +169,16 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
             name: (each.intensity, each.flops / each.roofline_seconds(device, units[name]))
             for name, each in work.items()
         }
+        intensity, reached = points[YOURS]
+        points[YOURS] = min(max(intensity, X[0]), X[1]), min(max(reached, Y[0]), Y[1])
+        beyond = points[YOURS] != (intensity, reached)
         for name, marker in (*markers.items(), (YOURS, yours)):
             marker.set_data([points[name][0]], [points[name][1]])
         ring.set_data([points[look_at][0]], [points[look_at][1]])
-        for side, texts in labels.items():
-            groups = _group({name: point for name, point in points.items() if (name == YOURS) == (side == "below")})
-            for i, text in enumerate(texts):
-                text.set_visible(i < len(groups))
-                if i < len(groups):
-                    members, *place = groups[i]
-                    text.set_position(place)
-                    text.set_text(", ".join(members))
+        groups = _group({name: point for name, point in points.items() if name != YOURS})
+        groups.append(([YOURS + ", beyond the edge" if beyond else YOURS], *points[YOURS]))
+        groups.sort(key=lambda group: look_at not in group[0])
+        labels.place([(", ".join(names), *place) for names, *place in groups], fixed)
 
         said = _sentence(look_at, work[look_at], device, units[look_at], matrix, n, dtype)
         if large:

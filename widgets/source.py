@@ -14,6 +14,10 @@ _BOX = (
     "background:#f7f7f7;color:#222;border:1px solid #ddd;border-radius:4px;padding:8px 10px;margin:4px 0;"
     "overflow-x:auto;line-height:1.35;font-size:13px"
 )
+_LISTING = (  # whole, also on pages without JupyterLab's style
+    "margin:0;background:transparent;color:inherit;font-size:inherit;line-height:inherit;"
+    "font-family:monospace;white-space:pre;overflow-x:auto"
+)
 _NUMBER = "color:#767676;user-select:none;-webkit-user-select:none"
 
 
@@ -63,8 +67,7 @@ class Source:
         return (
             f'<div style="{_BOX}"><div style="color:#555;font-family:sans-serif;margin-bottom:4px">'
             f"<b>{html.escape(name)}</b>, lines {first} to {last}</div>"
-            f'<pre style="margin:0;background:transparent;color:inherit;font-size:inherit;line-height:inherit">'
-            f"{body}</pre></div>"
+            f'<pre style="{_LISTING}">{body}</pre></div>'
         )
 
 

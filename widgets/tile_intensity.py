@@ -3,11 +3,13 @@
 from instruments.gpus import DTYPES, GPUS
 from instruments.occupancy import MOST_REGISTERS, REGISTERS, reserved
 from kernels.matmul import matmul_traffic
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, RED, Example, Panel, Powers, canvas, menu, whole
+from widgets.labels import Labels, line_boxes, text_boxes
+from widgets.panel import BLACK, BLUE, GREEN, INK_RED, ORANGE, RED, Example, Panel, Powers, canvas, menu, whole
 from widgets.words import number, size
 
-EXAMPLE = Example(typed="192", told="192 x 128 by 64, bf16")
+EXAMPLE = Example(typed="256", told="256 x 128 by 64, bf16")
 
+LEAST = 0.001  # share of a resource at which its bar begins
 N = 8192  # of the product that the traffic is counted for: N x N x N
 
 
@@ -37,34 +39,35 @@ def tile_intensity(
     gpu: str = "H200",
 ) -> Panel:
     """FLOP per byte that a tile asks of L2, beside the ridge; its shared memory and accumulators, beside the limits."""
-    figure = canvas(height=300)
-    left = figure.add_axes((0.085, 0.155, 0.435, 0.8))
-    left.set(xscale="log", yscale="log", xlim=(14, 1200), ylim=(4, 1500))
-    left.set_xlabel("side of a square tile with as many elements", fontsize=9)
-    left.set_ylabel("FLOP per byte", fontsize=9)
+    figure = canvas(height=310)
+    left = figure.add_axes((0.085, 0.155, 0.405, 0.8))
+    left.set(xscale="log", yscale="log", xlim=(13, 1260), ylim=(2.5, 1500))
+    left.set_xlabel("side of a square tile with as many elements", fontsize=9.5)
+    left.set_ylabel("FLOP per byte", fontsize=9.5)
     left.minorticks_off()
-    left.set_xticks([16, 32, 64, 128, 256, 512, 1024], ["16", "32", "64", "128", "256", "512", "1,024"], fontsize=8)
-    left.set_yticks([10, 100, 1000], ["10", "100", "1,000"], fontsize=8)
+    left.set_xticks([16, 64, 256, 1024], ["16", "64", "256", "1,024"], fontsize=9)
+    left.set_yticks([10, 100, 1000], ["10", "100", "1,000"], fontsize=9)
     left.spines[["top", "right"]].set_visible(False)
     sides = (16, 1024)
     (squares,) = left.plot([], [], color=BLUE, linewidth=2)  # these three change with dtype and GPU only
     (ridge_line,) = left.plot([], [], "--", color=RED, linewidth=1.5)
     (here,) = left.plot([], [], "o", color=ORANGE, markeredgecolor=BLACK, markersize=10, animated=True)
-    ridge_text = left.text(15, 1, "", fontsize=8.5, va="bottom", color=RED)
-    here_text = left.text(1, 1, "", fontsize=9, ha="left", va="top", animated=True)
-    right = figure.add_axes((0.56, 0.155, 0.43, 0.8))
-    right.set(xlim=(0, 1.85), ylim=(-0.6, 2.6), xticks=[0, 0.5, 1], yticks=[])
-    right.set_xticklabels(["0", "half", "all there is"], fontsize=8)
+    ridge_text = left.text(14, 1, "", fontsize=9, color=INK_RED)
+    here_text = Labels(left, 1)
+    right = figure.add_axes((0.545, 0.155, 0.435, 0.8))
+    right.set(xscale="log", xlim=(LEAST, 300), ylim=(-0.6, 2.65), yticks=[])
+    right.minorticks_off()
+    right.set_xticks([0.01, 0.1, 1, 10, 100], ["1%", "10%", "all", "× 10", "× 100"], fontsize=9)
     right.spines[["top", "right", "left"]].set_visible(False)
-    right.axvline(1, color=BLACK, linewidth=1)
+    right.set_xlabel("share of what there is", fontsize=9.5)
+    right.vlines([1] * 3, [1.74, 0.74, -0.26], [2.26, 1.26, 0.26], color=BLACK, linewidth=2, zorder=3, animated=True)
     bars = [
-        right.barh(2 - i, 0, 0.4, color=colour, hatch=hatch, edgecolor="white", animated=True)[0]
+        right.barh(2 - i, 0, 0.4, left=LEAST, color=colour, hatch=hatch, edgecolor="white", animated=True)[0]
         for i, (colour, hatch) in enumerate(((BLUE, ""), (GREEN, "//"), (ORANGE, "..")))
     ]
     colours = dict(zip(bars, (BLUE, GREEN, ORANGE)))
-    names = [right.text(0.01, 2 - i + 0.24, "", fontsize=8.5, va="bottom") for i in range(3)]
-    most = [right.text(1.37, 2 - i + 0.24, "", fontsize=8.5, va="bottom") for i in range(3)]
-    texts = [right.text(1.35, 2 - i + 0.24, "", fontsize=8.5, ha="right", va="bottom", animated=True) for i in range(3)]
+    names = [right.text(LEAST, 2 - i + 0.3, "", fontsize=9, va="bottom") for i in range(3)]
+    texts = [right.text(300, 2 - i + 0.3, "", fontsize=9, ha="right", va="bottom", animated=True) for i in range(3)]
     scene = []  # the dtype and GPU that the picture's ground is painted for
 
     def draw(block_m, block_n, block_k, stages, warps, dtype, gpu):
@@ -84,22 +87,24 @@ def tile_intensity(
             scene[:] = dtype, gpu
             squares.set_data(sides, [_asked_intensity(side, side, kind) for side in sides])
             ridge_line.set_data([14, 1200], [ridge, ridge])
-            ridge_text.set_y(ridge * 1.05)
-            ridge_text.set_text(f"ridge of DRAM, {gpu}, {unit}: {number(ridge, digits=3)}")
+            low = ridge < 60  # then its left end lies where the tiles' line is
+            ridge_text.set(x=1200 if low else 14, y=ridge / 1.07 if low else ridge * 1.07)
+            ridge_text.set(ha="right" if low else "left", va="top" if low else "bottom")
+            ridge_text.set_text(f"ridge of DRAM, {gpu}: {number(ridge, digits=3)}")
             names[0].set_text("shared memory")
             names[1].set_text(f"{'tensor memory' if own_memory else 'all registers'}, sums")
             names[2].set_text("registers per thread, sums")
-            for text, limit in zip(most, (f"{limits[0]:,} B", f"{REGISTERS:,}", f"{MOST_REGISTERS}")):
-                text.set_text(f"of {limit}")
         side = (block_m * block_n) ** 0.5
         here.set_data([side], [intensity])
-        here_text.set_position((side * 1.12, intensity / 1.1) if side < 300 else (side / 4, intensity / 1.6))
-        here_text.set_text(number(intensity, digits=3))
+        here_text.place(
+            [(number(intensity, digits=3), side, intensity)],
+            [*text_boxes(ridge_text), *line_boxes(squares), *line_boxes(ridge_line)],
+        )
         uses = (shared, block_m * block_n, 0 if own_memory else sums)
-        for bar, text, used, limit in zip(bars, texts, uses, limits):
-            bar.set_width(min(used / limit, 1.85))
+        for bar, text, used, limit, unit_of in zip(bars, texts, uses, limits, (" B", "", "")):
+            bar.set_width(max(used / limit - LEAST, 0))
             bar.set_facecolor(RED if used > limit else colours[bar])
-            text.set_text(f"{used:,.0f}")
+            text.set_text(f"{number(used)} of {limit:,}{unit_of}" if used else "none")
 
         said = (
             f"{block_m} x {block_n} by {block_k}, {dtype}: {number(intensity, digits=3)} FLOP per byte read, "
@@ -118,8 +123,8 @@ def tile_intensity(
             said += f"; {number(sums)} sums per thread are more than its {MOST_REGISTERS} registers: they spill."
         else:
             said += (
-                f", the sums {number(sums)} registers of each of {threads} threads: at most {at_once} "
-                f"program{'s' * (at_once != 1)} at once on a multiprocessor."
+                f", the sums {number(sums)} register{'s' * (sums != 1)} of each of {threads} threads: at most "
+                f"{at_once} program{'s' * (at_once != 1)} at once on a multiprocessor."
             )
         return said
 
@@ -127,8 +132,8 @@ def tile_intensity(
         "What a tile asks for",
         figure,
         {
-            "block_m": Powers("BLOCK_M", 4, 10, 128),
-            "block_n": Powers("BLOCK_N", 4, 10, 128),
+            "block_m": Powers("BLOCK_M", 4, 10, 128, alone=True),
+            "block_n": Powers("BLOCK_N", 4, 10, 128, alone=True),
             "block_k": menu("BLOCK_K", (16, 32, 64, 128, 256), 64),
             "stages": whole("stages", 1, 6, 3),
             "warps": menu("warps", (4, 8, 16), 8),

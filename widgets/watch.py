@@ -12,7 +12,7 @@ from instruments import trace as tracing
 from instruments.trace import Program, Step, Trace
 from widgets import cells
 from widgets.cells import Cells
-from widgets.panel import BLUE, GREEN, RED, SHARPNESS, WIDTH, Panel, canvas, whole
+from widgets.panel import BLUE, GREEN, INK_RED, SHARPNESS, WIDTH, Panel, canvas, whole
 from widgets.words import size
 
 _VERBS = {"read": "loads", "write": "stores", "atomic": "updates"}
@@ -136,7 +136,8 @@ def _again_said(step: Step) -> str:
 
 def _program_said(kept: Trace, program: Program) -> str:
     axes = [axis for axis, n in enumerate(program.grid) if n > 1]
-    of = f"Program {program.number} of 0 to {int(np.prod(program.grid)) - 1}"
+    last = int(np.prod(program.grid)) - 1
+    of = f"Program {program.number}" + (f" (the last is {last})" if program.number < last else " (the last)")
     if axes and axes[-1] > 0:
         of += f", at {program.index[: axes[-1] + 1]} in the grid"
     if len(kept.sizes) > 1:
@@ -149,9 +150,11 @@ def _action(program: Program, at: int) -> str:
     return f"access {at + 1} of {len(program.steps)}: {_VERBS[step.kind]} {step.where}"
 
 
-def _ratio(kept: Trace) -> str:
+def _asked(kept: Trace) -> str:
+    """What the whole launch asks for, in words."""
     ratio = kept.report.traffic.bytes / kept.report.unique.bytes if kept.report.unique.bytes else 0
-    return f"{ratio:.2f}".rstrip("0").rstrip(".")
+    often = f"{ratio:.2f}".rstrip("0").rstrip(".")
+    return "the minimum" if often == "1" else f"{often} times the minimum"
 
 
 def _is_last(kept: Trace, program: Program, at: int) -> bool:
@@ -183,7 +186,7 @@ def _sentence(kept: Trace, program: Program, at: int, element: str) -> str:
         f"each byte once: {once.bytes_read:,} and {once.bytes_written:,}"
     )
     if _is_last(kept, program, at):
-        said += f", so that the whole asks for {_ratio(kept)} times the minimum"
+        said += f", so that the whole asks for {_asked(kept)}"
     code = linecache.getline(step.file, step.line).strip()
     said += f". Line {step.line}" + (f": `{code}`" if code else "") + "."
     if not program.whole:
@@ -301,12 +304,14 @@ class _Picture:
             self._write(_SIDE, top - 9, words, 9, "-Bold")
         for x, words in legend:
             self._write(x, height - 12, words, 8.5)
-        self.ground = np.asarray(image)
+        self.ground, self.always = np.asarray(image), len(self.page.words)
 
     def _write(self, x, y, words, points, style="", colour="black", anchor="l"):
         """Words from (or with anchor 'r' to) x, about y, in CSS pixels."""
         place = x * SHARPNESS, (y + 0.35 * points * 100 / 72) * SHARPNESS
-        self.words.text(place, words, font=cells.font(points, style), fill=colour, anchor=anchor + "s")
+        face, anchor = cells.font(points, style), anchor + "s"
+        self.words.text(place, words, font=face, fill=colour, anchor=anchor)
+        self.page.words.append((words, place, face, anchor))
 
     def _title(self, name, place, grid, breadth):
         dtype = _SHORT.get(place.dtype, str(place.dtype).removeprefix("torch."))
@@ -362,9 +367,10 @@ class _Picture:
         said.append((_LEFT, 17, head if len(head) <= _HEAD else head[: _HEAD - 1] + "…", 10, "-Bold"))
         image = Image.fromarray(pixels)
         self.words = ImageDraw.Draw(image)
+        del self.page.words[self.always :]
         for words in said:
             self._write(*words)
-        self.page.pixels = np.asarray(image)
+        self.page.pixels = np.asarray(image.convert("RGBA"))
 
     def _performed(self, step: Step) -> tuple:
         """The cells whose elements a step read or wrote."""
@@ -403,7 +409,7 @@ class _Picture:
         shape = " x ".join(map(str, step.lanes.shape or (1,)))
         said = [(f"{step.count(tracing.INSIDE) + again:,} inside, {masked:,} masked off", _GREY)]
         said += [(f"{again:,} once more", _GREY)] if again else []
-        said += [(f"{outside:,} OUTSIDE the tensor", RED)] if outside else []
+        said += [(f"{outside:,} OUTSIDE the tensor", INK_RED)] if outside else []
         return [
             (_SIDE, _TOP + 8, f"its tile: {shape} lane{'s' * (step.lanes.size != 1)}", 9, "-Bold"),
             *((_SIDE, _TOP + 124 + 14 * i, words, 8.5, "", colour) for i, (words, colour) in enumerate(said)),
@@ -423,7 +429,7 @@ class _Picture:
             bar[:, left : ends[0]] = cells.rgb(colour)
             pixels[top - 3 : top + height + 3, max(ends[2] - 2, left) : max(ends[2], left + 2)] = cells.INK
         last = at >= 0 and _is_last(self.kept, program, at)
-        end = f"in all {_ratio(self.kept)} times the minimum" if last else "black mark: each byte once"
+        end = f"in all {_asked(self.kept)}" if last else "black mark: each byte once"
         return [*said, (_SIDE, _BYTE_TOPS[-1] + 24, end, 8.5, "", "black" if last else _GREY)]
 
     def _so_far(self, program, at) -> tuple:

@@ -44,3 +44,17 @@ def time(seconds: float) -> str:
 def rate(per_second: float, unit: str = "FLOP/s") -> str:
     """A rate: 9.89e14 -> '989 TFLOP/s'."""
     return _scaled(per_second, unit)
+
+
+def times(count: float, digits: int = 3) -> str:
+    """How often: 1 -> 'once', 2.5 -> '2.5 times'."""
+    said = number(count, digits=digits)
+    return "once" if said == "1" else f"{said} times"
+
+
+def compared(ratio: float, digits: int = 3) -> str:
+    """One thing beside another that is `ratio` times it: 3.5 -> '3.5 times less', 0.5 -> 'twice as much'."""
+    less, more = number(ratio, digits=digits), number(1 / ratio, digits=digits)
+    if "1" in (less, more):
+        return "as much"
+    return f"{less} times less" if ratio > 1 else "twice as much" if more == "2" else f"{more} times as much"

@@ -1,7 +1,8 @@
 """The panels as a learner meets them: JupyterLab in headless Chromium, sliders moved by key and by drag.
 
 Prints how long a panel takes from the key press to its changed picture and holds it to nothing: p95 is at most 70 ms on
-an idle machine with two cores. SCREENSHOTS=folder keeps what was seen.
+an idle machine with two cores. SCREENSHOTS=folder keeps what was seen, LATENCIES=file what was measured: a line of JSON
+each, for bench/panels.py, with PRESSES=number.
 """
 
 import json
@@ -28,7 +29,7 @@ from widgets.panel import Example
 ROOT = Path(__file__).resolve().parents[2]
 LESSON, EXERCISE = "lessons/05_rmsnorm.ipynb", "exercises/05_rmsnorm.ipynb"
 TASK = "05_3"  # of the exercise: the first that wants a kernel
-PRESSES = 20
+PRESSES = int(os.environ.get("PRESSES", 20))
 
 pytestmark = pytest.mark.browser
 
@@ -253,6 +254,10 @@ def _report(capsys, name: str, what: str, latencies: list):
     p50, p95 = statistics.median(latencies), statistics.quantiles(latencies, n=20)[-1]
     with capsys.disabled():
         print(f"\n{name}: {what} p50 {p50:.0f} ms, p95 {p95:.0f} ms ({len(latencies)} times)")
+    if os.environ.get("LATENCIES"):
+        figures = {"name": name, "p50 ms": round(p50), "p95 ms": round(p95), "presses": len(latencies)}
+        with open(os.environ["LATENCIES"], "a") as file:
+            file.write(json.dumps(figures) + "\n")
 
 
 def _tried(name: str) -> tuple:
@@ -295,6 +300,29 @@ def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
         page.wait_for_function(f"window.latencies.length === {i + 1}", polling=100)  # not a call in every frame
         page.wait_for_timeout(30)
     _report(capsys, name, "key press to changed picture", page.evaluate("window.latencies"))
+
+
+def test_a_screen_reader_gets_names_and_values(page, lab):
+    """As Chromium's accessibility tree has them: a slider's name, and the number of rows rather than its logarithm."""
+    _open_and_run(page, lab, _notebook(lab[1], "names.ipynb", "from widgets import fusion_savings\nfusion_savings()"))
+    panel = _panel(page, "What fusing RMSNorm saves")
+    rows = panel.get_by_role("slider", name="rows", exact=True)
+    rows.wait_for()
+    assert rows.get_attribute("aria-valuetext") == "8,192"
+    before = _state(panel)
+    rows.focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("h => h.getAttribute('aria-valuetext') === '16,384'", arg=rows.element_handle())
+    _await_change(page, panel, before)
+    assert rows.get_attribute("aria-valuetext") == "16,384"
+    exact = panel.get_by_role("spinbutton", name="rows, exact")
+    exact.fill("5000")
+    exact.press("Enter")
+    page.wait_for_function("h => h.getAttribute('aria-valuetext') === '5,000'", arg=rows.element_handle())
+    named = page.evaluate(
+        "b => [...b.querySelectorAll('[role=slider]')].every(h => h.ariaLabel)", panel.element_handle()
+    )
+    assert named
 
 
 def test_a_guess_is_locked_and_answered(page, lab, keep, capsys):

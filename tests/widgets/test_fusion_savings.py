@@ -42,6 +42,18 @@ def test_each_control_speaks(values, phrase):
     assert panel.png != before
 
 
+def test_less_and_more_are_said_as_such():
+    panel = fusion_savings(ops=("mean",))
+    assert "268 MB instead of 134 MB, twice as much as these ops alone: at" in panel.sentence
+    assert "268 MB instead of 268 MB, as much as these ops alone: at" in panel.set(ops=("x * x",)).sentence
+
+
+def test_every_ticked_op_is_drawn_or_named():
+    panel = fusion_savings()
+    said = " ".join(text.get_text() for axes in panel.figure.axes for text in axes.texts)
+    assert all(name in said for name in panel.values["ops"]) and "too thin for a name: + eps, rsqrt" in said
+
+
 def test_the_list_of_ops_is_the_kernels_own_and_any_part_of_it_adds_up():
     panel = fusion_savings(rows=256, cols=4096, dtype="fp16")
     each = rmsnorm_ops(256, 4096, torch.float16)

@@ -19,7 +19,7 @@ def test_groups_read_less():
 def test_a_cache_that_holds_everything_makes_order_idle():
     panel = l2_order(strips=64)
     for group in (4, 8, 11, 16):
-        assert "a and b 1 times, against 1 times row by row: no change" in panel.set(group=group).sentence
+        assert "a and b once, against once row by row: no change" in panel.set(group=group).sentence
     assert "L2 holds 34 strips, a and b have 32" in panel.set(group=8, strips=34).sentence  # tiles of c take room too
     assert "50% more" in panel.sentence
 

@@ -117,7 +117,10 @@ def test_it_shows_a_widget_and_a_still_picture(panel, monkeypatch):
     monkeypatch.setattr(panels, "display", lambda *args, **kwargs: shown.append((args, kwargs)))
     panel._ipython_display_()
     (((bundle,), options),) = shown
-    assert options["raw"] is True and options["metadata"]["image/png"] == {"width": 400, "height": 200}
+    assert options["raw"] is True and options["metadata"] == {
+        "image/png": {"width": 400, "height": 200, "alt": '3 columns & "a"'},
+        "title": "Bars",
+    }
     assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"] == panel.box.model_id
     assert base64.b64decode(bundle["image/png"]) == panel.png
     assert bundle["text/plain"] == 'Bars. 3 columns & "a"'
@@ -158,6 +161,15 @@ class TestPowers:
         powers = Powers("rows", 0, 20, 8192)
         with pytest.raises(Exception, match="expected 1 to 1,048,576"):
             powers.value = 2**21
+
+    def test_a_field_for_powers_alone_takes_the_nearest(self):
+        powers = Powers("BLOCK_M", 4, 10, 128, alone=True)
+        slider, field = powers.children
+        for typed, taken in ((192, 256), (180, 128), (129, 128), (1000, 1024)):
+            field.value = typed
+            assert (powers.value, field.value, slider.value) == (taken, taken, taken.bit_length() - 1)
+        with pytest.raises(Exception, match="expected a power of 2 from 16 to 1,024"):
+            powers.value = 192
 
 
 class TestChecks:

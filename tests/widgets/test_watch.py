@@ -152,7 +152,7 @@ def test_an_access_in_a_helper_has_the_helpers_line_and_a_silent_program_has_its
     panel = watch(twice, torch.ones(10), access=2)
     assert "; 10 lanes at what this program has read before." in panel.sentence
     assert "; 10 lanes at what other programs have read before." in panel.set(program=2, access=1).sentence
-    assert "Program 1 of 0 to 2, touches no memory." in panel.set(program=1).sentence
+    assert "Program 1 (the last is 2), touches no memory." in panel.set(program=1).sentence
     assert panel.controls["access"].disabled
 
 
@@ -180,12 +180,12 @@ def test_the_sentence_says_the_step_in_words():
     panel = watch(double, torch.ones(3, 10), program=2, access=2)
     line = _line_of(double_kernel, "tl.store")
     assert panel.sentence == (
-        "Program 2 of 0 to 2, access 2 of 2: stores y[2, 0:16], 10 of 16 lanes inside, 6 masked off. So far 120 of 120 "
-        "bytes read and 120 of 120 written; each byte once: 120 and 120, so that the whole asks for 1 times the "
+        "Program 2 (the last), access 2 of 2: stores y[2, 0:16], 10 of 16 lanes inside, 6 masked off. So far 120 of "
+        "120 bytes read and 120 of 120 written; each byte once: 120 and 120, so that the whole asks for the "
         f"minimum. Line {line}: `tl.store(y_ptr + row * cols + col, 2 * x, mask=col < cols)`."
     )
     said = watch(lambda x: double(double(x)), torch.ones(3, 10), program=4).sentence
-    assert said.startswith("Launch 2 of 2, double_kernel: program 1 of 0 to 2, access 1 of 2: loads y[1, 0:16]")
+    assert said.startswith("Launch 2 of 2, double_kernel: program 1 (the last is 2), access 1 of 2: loads y[1, 0:16]")
 
 
 def test_every_step_draws_and_the_access_slider_follows_the_program():
@@ -195,7 +195,7 @@ def test_every_step_draws_and_the_access_slider_follows_the_program():
     for program in range(4):
         for access in range(1, 6):
             panel.set(program=program, access=access)
-            assert f"Program {program} of 0 to 3" in panel.sentence and f"access {access} of 5" in panel.sentence
+            assert f"Program {program} (the last" in panel.sentence and f"access {access} of 5" in panel.sentence
             seen.add(panel.png)
     assert len(seen) == 20 and not panel.error
 
@@ -217,7 +217,7 @@ def test_outside_opens_at_the_first_access_that_leaves_its_tensor(monkeypatch):
     assert panel.values == {"program": 8, "access": 1} and "6 OUTSIDE the tensor" in panel.sentence
     monkeypatch.setattr(tracing, "PROGRAMS", 4)
     panel = watch(unmasked, x, at="outside")  # kept, however late it runs
-    assert panel.values == {"program": 4, "access": 1} and panel.sentence.startswith("Program 8 of 0 to 8, access 1")
+    assert panel.values == {"program": 4, "access": 1} and panel.sentence.startswith("Program 8 (the last), access 1")
 
 
 def test_a_large_launch_is_bounded_and_at_finds_what_is_late(monkeypatch):
@@ -228,7 +228,9 @@ def test_a_large_launch_is_bounded_and_at_finds_what_is_late(monkeypatch):
     assert kept.report.traffic.bytes == 800
     assert "4 of 10 programs are kept, the others only summed up." in watch(double, x).sentence
     panel = watch(double, x, at=("y", (8, 3)))
-    assert panel.values["program"] == 4 and "Program 8 of 0 to 9, access 2 of 2: stores y[8, 0:16]" in panel.sentence
+    assert (
+        panel.values["program"] == 4 and "Program 8 (the last is 9), access 2 of 2: stores y[8, 0:16]" in panel.sentence
+    )
     monkeypatch.setattr(tracing, "LAUNCH_BYTES", 3 * tracing.STEP_BYTES)  # one program and a half
     assert [program.number for program in trace(double, (x,)).programs] == [0]
     monkeypatch.setattr(tracing, "LAUNCH_BYTES", tracing.STEP_BYTES)
