@@ -95,7 +95,7 @@ def test_counted_bytes_are_the_meters_and_the_models():
         (matmul, (torch.ones(20, 30), torch.ones(30, 40)), "20 x 40 x 30 fp32", 4 * (600 + 1200 + 800), None),
         (pointwise_chain, (torch.ones(3, 100), 4, False), "3 x 100 fp32", 4 * 2400, 2400),
         (bias_gelu, (torch.ones(3, 100, dtype=BF16), torch.ones(100)), "3 x 100 bf16", 1200 + 400, None),
-        (rmsnorm, rms_arguments(2, 5000), "2 x 5,000 bf16", 2 * 3 * 10_000 + 10_000, 2 * 2 * 10_000 + 10_000),
+        (rmsnorm, rms_arguments(2, 9000), "2 x 9,000 bf16", 2 * 3 * 18_000 + 18_000, 2 * 2 * 18_000 + 18_000),
     ],
 )
 def test_the_model_is_asked_with_the_calls_own_sizes_and_settings(function, arguments, of_sizes, predicted, least):
