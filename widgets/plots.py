@@ -1,6 +1,6 @@
 """Plots of figures that a lesson hands in, labelled directly: bars in columns, and lines.
 
-Nothing is computed here. Each says in its sentence every number that it shows; the finding is its title.
+Nothing is computed here. The finding is the title; the sentence says every number shown, or what it is told to say.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from widgets.pictures import picture
 from widgets.words import number
 
 _ROW, _HEAD, _FOOT = 23, 30, 8  # CSS pixels
-_LETTER = 6.9  # how wide a letter of a row's name is
+_LETTER, _BOLD = 6.9, 7.9  # how wide a letter of a row's name is, and of a heading
 #: Colour of a line, a darker one of its name where letters need that, and marker.
 _LOOKS = (
     (BLUE, BLUE, "o"),
@@ -32,6 +32,7 @@ def columns(
     spread: dict | None = None,
     marked: str = "",
     shared: bool = False,
+    said: str = "",
 ) -> Panel:
     """Bars side by side: a line for each row of the table, a column for each kind of number.
 
@@ -39,6 +40,7 @@ def columns(
     about: what is shown, for the sentence. form: how numbers are written, for all columns or {column: form}. strong:
     rows in another colour. marks: {column: a value that a dashed line marks}; marked: what that is. spread:
     {row: {column: (low, high)}}, drawn as whiskers. shared: all columns have one scale; else each has its own.
+    said: the sentence's end in place of all numbers, where these are many.
     """
     names = list(dict.fromkeys(name for values in table.values() for name in values))
     forms = form if isinstance(form, dict) else dict.fromkeys(names, form)
@@ -46,7 +48,7 @@ def columns(
     foot = _FOOT + 16 * bool(marked)
     height = _HEAD + _ROW * len(table) + foot
     figure = canvas(height=height)
-    left = max(len(row) for row in table) * _LETTER + 14
+    left = max(len(row) * (_LETTER if values else _BOLD) for row, values in table.items()) + 14
     wide = (WIDTH - left) / len(names)
     most = {name: max(values.get(name) or 0 for values in table.values()) for name in names}
     most = {name: max(most.values()) if shared else max(most[name], marks.get(name, 0)) for name in names}
@@ -89,7 +91,7 @@ def columns(
         figure.text(
             1 - 8 / WIDTH, 10 / height, f"dashed: {marked}", fontsize=9, color="#555555", ha="right", va="center"
         )
-    said = "; ".join(
+    said = said or "; ".join(
         f"{row} " + ", ".join(f"{name} {forms[name].format(value)}" for name, value in values.items())
         for row, values in table.items()
         if values
@@ -106,12 +108,13 @@ def lines(
     ticks: dict,
     form: str = "{:.2f}",
     marks: dict | None = None,
+    said: str = "",
     height: int = 300,
 ) -> Panel:
     """Lines over a logarithmic x, each with its name at its end.
 
-    series: {name: [(x, y), ...]}. title, about, form: as for `columns`. across, up: what the axes show, with units.
-    ticks: {x: what stands there}. marks: {name: y} of dashed lines. y begins at 0.
+    series: {name: [(x, y), ...]}. title, about, form, said: as for `columns`. across, up: what the axes show, with
+    units. ticks: {x: what stands there}. marks: {name: y} of dashed lines. y begins at 0.
     """
     marks = marks or {}
     figure = canvas(height=height)
@@ -145,7 +148,7 @@ def lines(
         lowest = max(y, lowest)
         figure.text(0.83, lowest / height, name, fontsize=9, color=colour, va="center", weight="bold")
         lowest += 15
-    said = "; ".join(
+    said = said or "; ".join(
         f"{name} " + ", ".join(f"{form.format(y)} at {ticks.get(x) or number(x)}" for x, y in points)
         for name, points in series.items()
     )

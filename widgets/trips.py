@@ -74,6 +74,7 @@ def trips(way: str = SIX, step: int | None = None, rows: int = 8192, cols: int =
     controls["way"].observe(limit, names="value")
 
     def draw(step, way):
+        step = min(step, len(all_steps[way]))
         done = all_steps[way][:step]
         picture.show(way, all_steps[way], step)
         now, last = done[-1], all_steps[way][-1]

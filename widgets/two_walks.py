@@ -50,6 +50,7 @@ def two_walks(row_kib: int = 64, l1_kib: int = 32, order: str = BACKWARDS, step:
     limit()
 
     def draw(step, order, row_kib, l1_kib):
+        step = min(step, 2 * row_kib // TILE_KIB)
         tiles, room = row_kib // TILE_KIB, l1_kib // TILE_KIB
         walked = walk(tiles, room, order)
         picture.show(walked, step, tiles, room, order)

@@ -29,3 +29,8 @@ def test_lines_say_every_point():
     panel = lines(series, "T", "A", "KiB", "GB/s", {2: "2", 16: "16"}, form="{:,.0f}", marks={"roof": 4289})
     assert panel.sentence == "A: ours 4,000 at 2, 4,100 at 16; theirs 3,900 at 2."
     assert panel.png != lines(series, "T", "A", "KiB", "GB/s", {2: "2", 16: "16"}).png
+
+
+def test_what_is_said_takes_the_place_of_the_numbers():
+    assert columns({"a": {"x": 1.0}}, "T", "A", said="one").sentence == "A: one."
+    assert lines({"a": [(1, 2.0)]}, "T", "A", "x", "y", {1: "1"}, said="two").sentence == "A: two."
