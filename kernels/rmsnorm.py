@@ -100,14 +100,14 @@ def rmsnorm_streaming_kernel(
         squares += x * x
     scale = tl.rsqrt(tl.sum(squares) / cols + eps)
     last = (tl.cdiv(cols, BLOCK) - 1) * BLOCK
-    for back in tl.range(0, cols, BLOCK):  # backwards: what was read last may still be in L1
+    for back in tl.range(0, cols, BLOCK):  # backwards; second_reading.py measures what this and each hint is worth
         col = last - back + tl.arange(0, BLOCK)
         mask = col < cols
         x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
         if WEIGHT_IN_L1:
             weight = tl.load(weight_ptr + col, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
             tl.store(y_ptr + col, (x * scale * weight).to(y_ptr.dtype.element_ty), mask=mask)
-        else:  # rows so wide that L1 is needed for x alone: the weight passes it by, y may leave first
+        else:  # wider rows: the weight passes L1 by, y may leave first
             weight = tl.load(weight_ptr + col, mask=mask, other=0.0, cache_modifier=".cg").to(tl.float32)
             y = (x * scale * weight).to(y_ptr.dtype.element_ty)
             tl.store(y_ptr + col, y, mask=mask, cache_modifier=".cs")
