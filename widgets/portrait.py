@@ -440,6 +440,8 @@ def _count_group(name: str, count: _Count, model: _Model | None) -> _Group:
     rows = [_bar(what, moved.bytes_read, moved.bytes_written, count.least, colour) for what, moved, colour in bytes_of]
     said = ", ".join(f"{row.name} {row.multiple}" for row in rows)
     said = f"{name}, counted here at {count.shape}: {said} times {size(count.least)}, each byte once."
+    if count.report.traffic.bytes > count.report.unique.bytes:
+        said += " What several programs ask for is requested once for each."
     said += "".join(f" The meter found: {finding}." for finding in count.report.findings()[:1])
     return _Group(f"Bytes of {name}, counted here at {count.shape}: 1 is {size(count.least)}, each once", rows, said)
 
