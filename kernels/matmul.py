@@ -209,8 +209,8 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, precision: str = "ieee", path: s
     a: [M, K], b: [K, N], of one dtype, fp16, bf16 or fp32, any strides. precision: for fp32 only: 'ieee' multiplies
     exactly, 'tf32' on the matrix units with 10 bits of mantissa. path: which rung of the ladder runs, chosen by the GPU
     unless given: 'dot', 'tiled', 'grouped' or 'persistent' (16-bit only; operands that a tensor descriptor cannot
-    address are first copied to rows on 16 bytes). Returns a contiguous [M, N] of their dtype. Raises ValueError naming
-    the argument.
+    address are copied first, and a b whose rows lie badly for it where a is tall). Returns a contiguous [M, N] of their
+    dtype. Raises ValueError naming the argument.
     """
     check_tensor("a", a)
     check_tensor("b", b, like=a, dtypes=(a.dtype,))

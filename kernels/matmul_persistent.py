@@ -2,8 +2,8 @@
 
 Minimum traffic as in matmul.py. A program per multiprocessor walks over many tiles of c, so that the next tile's loads
 start under the last one's stores. Descriptors let the hardware copy tiles to shared memory; they need rows that begin
-on 16 bytes. Tiles that would fill less than half of a last wave are cut along K, and the parts of each added up by a
-second launch: whatever is computed first, the order of the additions is the same.
+on 16 bytes. Tiles that would fill at most half of a last wave are cut along K, and the parts of each added up by a
+second launch: whatever is computed first, the order of the additions is the same. 16-bit operands only.
 
 The kernel follows Triton's tutorials on persistent matmul (2024 to 2025); splitting only the last wave is Osama and
 others' data-parallel form of Stream-K (2023). Its reference, public function and traffic are `matmul`'s.
@@ -168,7 +168,7 @@ def matmul_sum_parts_kernel(
 
 
 def describable(matrix: torch.Tensor, on: int = 16) -> bool:
-    """Whether a tensor descriptor can address a matrix: unit last stride, base and rows on 16 bytes, or `on` more."""
+    """Whether a tensor descriptor can address a matrix: unit last stride, base and rows on 16 bytes, or on `on`."""
     return matrix.stride(1) == 1 and matrix.stride(0) * matrix.element_size() % on == 0 and matrix.data_ptr() % on == 0
 
 
