@@ -20,15 +20,17 @@ class Progress:
 
     def __init__(self):
         kept = diary.read()
-        self.exercises, self.next = [], ""
+        self.exercises, undone = [], []
         for exercise in sorted(exercises()):
             tasks = tasks_of(exercise)
             had = [kept.tasks.get(task.id) for task in tasks]
             signs = " ".join(f"{t.id} {SIGNS.get(p.status, '·') if p else '·'}" for t, p in zip(tasks, had))
             self.exercises.append((exercise, *standing(exercise, kept), signs))
             for task, points in zip(tasks, had):
-                if not self.next and not (points and points.points + points.pending == points.most):
-                    self.next = f"{task.id} {task.title}, in exercises/{exercise}.ipynb"
+                if not (points and points.points + points.pending == points.most):
+                    tried = bool(points) and points.status == "failed"
+                    undone.append((tried, f"{task.id} {task.title}, in exercises/{exercise}.ipynb"))
+        self.next = max(undone, key=lambda task: task[0])[1] if undone else ""  # what was begun, then what comes first
         self.guesses = [(g.question, g.near) for g in kept.guesses.values()]
         self.kept = diary.FILE.is_file()
 

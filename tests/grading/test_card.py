@@ -62,6 +62,8 @@ def test_progress_adds_up_and_says_what_is_next():
     for words in ("01_roofline", "6 of ", "Next: 01.3", "How many MB?", "close, 11% too low"):
         assert words in text and words in page, text
     assert "01.1 ✓ 01.2 ✓ 01.3 ·" in text
+    diary.keep_task("02.2", diary.Points("failed", 0, 0, 4))
+    assert "Next: 02.2" in repr(progress())  # what was begun comes first
 
 
 def test_from_grading_import():
