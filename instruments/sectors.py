@@ -1,9 +1,9 @@
 """Sectors and banks: what a warp's access costs beyond its bytes, counted from the addresses that a kernel asks for.
 
-Global memory answers in sectors of 32 bytes, and a warp's access takes as many as its 32 lanes touch. Shared memory has
-32 banks of 4 bytes, and an access takes as many passes as different words lie in one bank.
+Global memory answers in sectors of 32 bytes, and a warp's access takes as many as its 32 threads touch. Shared memory
+has 32 banks of 4 bytes, and an access takes as many passes as different words lie in one bank.
 
-`sectors(function, ...)` runs a function's kernels in the interpreter and cuts every access into requests of 32 lanes,
+`sectors(function, ...)` runs a function's kernels in the interpreter and cuts every access into requests of 32 threads,
 in the tile's own order. That is how the compiler spreads a one-dimensional tile over threads, up to the width of a
 thread's load, which changes neither sum nor share. A tile of two dimensions it spreads along whichever of them is
 contiguous: there the requests counted here can be worse than the compiled ones, and the meter's `sectors`, which takes
@@ -37,8 +37,8 @@ def touched(byte_offsets, size: int) -> np.ndarray:
 class Requests:
     """What warps asked of one tensor, in one direction.
 
-    requests: how many of up to 32 lanes. sectors: that they touched, all together. useful: bytes of those that a lane
-    of the request wanted; a byte that several lanes of a request want counts once.
+    requests: how many of up to 32 threads. sectors: that they touched, all together. useful: bytes of those that a
+    thread of the request wanted; a byte that several threads of a request want counts once.
     """
 
     requests: int = 0
@@ -99,6 +99,6 @@ def sectors(function: Callable, *args, **kwargs) -> dict:
 
 
 def bank_passes(byte_offsets) -> int:
-    """Passes that shared memory needs for one word of 4 bytes per lane: the most different words of any one bank."""
+    """Passes that shared memory needs for one word of 4 bytes per thread: the most different words of any one bank."""
     words = np.unique(np.asarray(byte_offsets, dtype=np.int64).reshape(-1) // WORD)
     return int(np.bincount(words % BANKS).max()) if words.size else 0

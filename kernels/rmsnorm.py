@@ -124,7 +124,8 @@ def _is_kept(cols: int, nbytes: int) -> bool:
 
 
 def _resident(cols: int, itemsize: int) -> dict:
-    return (few_warps if cols * itemsize > 8_192 else resident)(cols, itemsize)
+    ragged = cols * itemsize > 8_192 and _is_kept(cols, cols * itemsize)
+    return (few_warps if ragged else resident)(cols, itemsize)
 
 
 def _two_pass(cols: int, itemsize: int) -> dict:

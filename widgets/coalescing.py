@@ -1,4 +1,4 @@
-"""The coalescing panel: where a warp's 32 lanes fall, the sectors that this takes, and what of them is used."""
+"""The coalescing panel: where a warp's 32 threads fall, the sectors that this takes, and what of them is used."""
 
 import numpy as np
 from matplotlib.colors import to_rgb
@@ -15,7 +15,7 @@ COLUMNS, ROWS = 8, 17  # of sectors drawn: strides up to 32 elements of 4 bytes,
 
 
 def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
-    """A request, byte by byte: lane i reads element offset + i * stride of a tensor that begins at a sector's start."""
+    """A request, byte by byte: thread i reads element offset + i * stride of a tensor that begins with a sector."""
     figure = canvas(height=340)
     axes = figure.add_axes((0.075, 0.09, 0.585, 0.84))
     axes.set(xlim=(0, COLUMNS * SECTOR), ylim=(ROWS, 0))
@@ -51,13 +51,13 @@ def coalescing(stride: int = 2, offset: int = 0, dtype: str = "bf16") -> Panel:
         memory.colours = colours[state.reshape(ROWS, -1)]
         counts = asked.useful, asked.sectors * SECTOR, best.sectors * SECTOR
         for bar, text, count, what in zip(
-            amounts, said_of, counts, ("wanted, blue", "delivered, orange too", "if lanes were neighbours")
+            amounts, said_of, counts, ("wanted, blue", "delivered, orange too", "if threads were neighbours")
         ):
             bar.set_width(count)
             text.set_text(f"{what}: {count:,}")
         gpu = GPUS["H200"]
         return (
-            f"{dtype}, stride {stride}, offset {offset}: 32 lanes want {asked.useful} different bytes and touch "
+            f"{dtype}, stride {stride}, offset {offset}: 32 threads want {asked.useful} different bytes and touch "
             f"{asked.sectors} sector{'s' * (asked.sectors != 1)}, {asked.sectors * SECTOR:,} B, so {asked.share:.0%} "
             f"of the sectors' bytes are useful. Neighbours from a sector's start take {best.sectors}. If nothing else "
             f"used the rest, the {gpu.name}'s {rate(gpu.bandwidth, 'B/s')} would deliver "

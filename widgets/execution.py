@@ -11,7 +11,7 @@ from widgets.words import size
 def execution_model(programs: int, sms: int, rows: int, cols: int, warps: int, along: int, down: int) -> Panel:
     """From the grid to the sectors: a program on an SM, its tile's rows shared out to warps, two ways to read with one.
 
-    along, down: sectors that 32 lanes of 2 bytes touch along a row and down a column.
+    along, down: sectors that 32 threads of 2 bytes touch along a row and down a column.
     """
     figure = canvas(height=330)
     axes = figure.add_axes((0.005, 0.01, 0.99, 0.98))
@@ -43,8 +43,8 @@ def execution_model(programs: int, sms: int, rows: int, cols: int, warps: int, a
     for row in range(rows):
         box(88, 6 + row * 31 / rows, 62, 31 / rows, colours[row // 2 % warps], "white", 0.7)
     for top, text, count in (
-        (47, f"32 lanes along a row, one bf16 each: {along} sectors of 32 bytes", along),
-        (58, f"32 lanes down a column, one bf16 each: {down} sectors, of each 2 bytes wanted", down),
+        (47, f"32 threads along a row, one bf16 each: {along} sectors of 32 bytes", along),
+        (58, f"32 threads down a column, one bf16 each: {down} sectors, of each 2 bytes wanted", down),
     ):
         axes.text(1, top - 1, text, fontsize=9)
         for sector in range(32):
@@ -58,8 +58,9 @@ def execution_model(programs: int, sms: int, rows: int, cols: int, warps: int, a
         (
             f"A grid of {programs:,} programs; one of them on one of {sms} SMs, its {warps} warps among those of "
             f"others, one in each quarter of the SM; its tile of {rows} rows of {cols}, two of which a warp loads at "
-            f"once, {2 * cols * 2 // 32} bytes per lane. 32 lanes that read one bf16 each along a row touch {along} "
-            f"sectors and use all of them; 32 that read down a column touch {down} and use 2 of 32 bytes of each."
+            f"once, {2 * cols * 2 // 32} bytes per thread. 32 threads that read one bf16 each along a row touch "
+            f"{along} sectors and use all of them; 32 that read down a column touch {down} and use 2 of 32 bytes of "
+            "each."
         ),
     )
 

@@ -23,7 +23,7 @@ def slip(fault, hint, *edits):
 
 @gives("sectors")
 def sectors(first, stride, itemsize):
-    """Sectors that 32 lanes touch."""
+    """Sectors that 32 threads touch."""
     return len({(first + lane * stride * itemsize) // 32 for lane in range(32)})
 
 
@@ -76,7 +76,7 @@ COUNT = Task(
         request("bf16, neighbours, not aligned", 2, 1, aligned=False),
         request("bf16, stride 2, not aligned", 2, 2, aligned=False),
         request("fp32, not aligned", 4, 1, 2, 3, aligned=False),
-        request("all lanes at one address", 4, 0, aligned=False),
+        request("all threads at one address", 4, 0, aligned=False),
         programs("81 or 97 registers, 1 warp", (81, 97), (0, 0), 1),  # each mistake with registers: a number of its own
         programs("registers decide", range(40, 97), (0, 8), 4),
         programs("many registers", range(97, 251), (0, 8), 4),
@@ -100,13 +100,13 @@ COUNT = Task(
             "// 32 for -> // 128 for",
         ),
         slip(
-            "one sector per lane was counted",
+            "one sector per thread was counted",
             "Lanes that fall into the same sector share it: collect the sectors in a set.",
             "return len( -> return 32 or len(",
         ),
         slip(
-            "bytes of the lanes were divided by the sector's size",
-            "The bytes between the lanes are in the sectors too: go by addresses, first + lane * stride * itemsize.",
+            "bytes of the threads were divided by the sector's size",
+            "The bytes between the threads' are in the sectors too: go by addresses, first + lane * stride * itemsize.",
             "return len( -> return itemsize or len(",
         ),
         slip("the stride was taken in bytes", "stride counts elements: multiply by itemsize.", "e * itemsize) -> e)"),
@@ -145,7 +145,7 @@ COUNT = Task(
         slip("the limit of 64 warps was left out", "An SM holds at most 64 warps.", "64 // warps, 32 -> 32"),
     ),
     hints={
-        "wrong": "Follow the card's rules one by one: an address per lane, whole sectors; the smallest of four "
+        "wrong": "Follow the card's rules one by one: an address per thread, whole sectors; the smallest of four "
         "limits, each rounded down.",
         "type": "Return an int.",
     },

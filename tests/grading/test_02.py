@@ -206,7 +206,7 @@ PLAIN_COPY = edited(
 WRONG = {  # beside those that the slips of the tasks make
     # name: task, changes to the solution or a whole answer, kind of finding, words that the hint has to hold
     "a float": ("02.1", [("64 // warps, 32)", "64 // warps, 32) / 1")], "type", ["Return an int"]),
-    "constants": ("02.1", [("return len(", "return 17 or len(")], "wrong", ["an address per lane"]),
+    "constants": ("02.1", [("return len(", "return 17 or len(")], "wrong", ["an address per thread"]),
     "one mask for both": ("02.2", [("mask=offsets < m, other=0.0", "mask=mask")], "out_of_bounds", ["Two masks"]),
     "no mask on the store": ("02.2", [("x + y, mask=mask", "x + y")], "out_of_bounds", ["Two masks"]),
     "stored up to m": (

@@ -108,3 +108,13 @@ def test_this_gpu_without_one(monkeypatch):
     this_gpu.cache_clear()
     assert this_gpu() is None
     this_gpu.cache_clear()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_this_gpus_entry_is_what_the_device_reports():
+    known, here = this_gpu(), torch.cuda.get_device_properties(0)
+    if known is None:
+        pytest.skip(f"{here.name} has no entry")
+    assert (known.sms, known.l2) == (here.multi_processor_count, here.L2_cache_size)
+    assert known.shared_per_sm == here.shared_memory_per_multiprocessor
+    assert known.memory == pytest.approx(here.total_memory, rel=0.1)

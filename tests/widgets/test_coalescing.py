@@ -7,7 +7,7 @@ from widgets import coalescing
 def test_stride_and_offset_cost_sectors():
     panel = coalescing(stride=1)
     assert (
-        "32 lanes want 64 different bytes and touch 2 sectors, 64 B, so 100% of the sectors' bytes are useful"
+        "32 threads want 64 different bytes and touch 2 sectors, 64 B, so 100% of the sectors' bytes are useful"
         in panel.sentence
     )
     before = panel.png
@@ -31,7 +31,7 @@ def test_all_of_it_draws():
         for stride in (0, 1, 7, 32):
             for offset in (0, 31):
                 panel.set(stride=stride, offset=offset, dtype=dtype)
-                assert f"{dtype}, stride {stride}, offset {offset}: 32 lanes want" in panel.sentence
+                assert f"{dtype}, stride {stride}, offset {offset}: 32 threads want" in panel.sentence
 
 
 def test_bad_arguments_name_themselves():
