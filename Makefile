@@ -45,10 +45,10 @@ test: .venv/test  ## lint, then run every test and every notebook, on this machi
 	@$(PYTEST) tests/browser
 
 test-colab: .venv-colab/setup  ## the kernels, the panels and every notebook, alone, with the versions that Colab ships
-	@.venv-colab/bin/python -m pytest -q -n 2 --dist worksteal tests/colab.py tests/kernels tests/widgets
+	@.venv-colab/bin/python -m pytest -q -n 2 --dist worksteal -m "not once" tests/colab.py tests/kernels tests/widgets
 
 test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on the newest Triton that is supported
-	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) $(PARALLEL) tests/instruments tests/kernels
+	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) $(PARALLEL) -m "not once" tests/instruments tests/kernels
 
 corpora: .venv/test  ## grade the grader: right and wrong answers over SEEDS seeds (50), and attacks
 	@$(BIN)/python tests/grading/corpora.py --seeds $(or $(SEEDS),50)

@@ -29,6 +29,8 @@ def check(a, b, path, **options):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", RAGGED)
 def test_every_rung_on_ragged_sizes(shape, dtype, path):
+    if path == "dot":  # a program per element
+        shape = tuple(min(side, 33) for side in shape)
     check(*operands(*shape, dtype), path)
 
 

@@ -45,35 +45,43 @@ def test_the_widest_row_in_one_step():
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("cols", [MAX_COLS + 1, MAX_COLS + PIECE - 1, MAX_COLS + PIECE, MAX_COLS + 3 * PIECE + 8193])
+@pytest.mark.parametrize("cols", [PIECE + 1, 2 * PIECE - 1, 2 * PIECE, 3 * PIECE + 8193])
 def test_rows_in_pieces(cols, dtype):
+    """At widths for which another path would be chosen: a piece is a piece, and they take no minutes."""
     x = randn(2, cols, dtype=dtype)
     x[1, -1] = 1000  # in the last lane that counts
-    y = check(x)
-    assert torch.equal(y, row_sum(x)), "the same bits every time"
-    report = meter(row_sum, x)
-    assert_counts(report, row_sum_traffic(2, cols, dtype, path=None))
+    y = check(x, path="pieces")
+    assert torch.equal(y, row_sum(x, path="pieces")), "the same bits every time"
+    report = meter(row_sum, x, path="pieces")
+    assert_counts(report, row_sum_traffic(2, cols, dtype, path="pieces"))
     assert report.unique.read["x"] == row_sum_traffic(2, cols, dtype).read["x"]
     assert report.kernels[0] == "row_sum_pieces_kernel" and report.launches == 2
 
 
+def test_the_narrowest_row_that_has_to_be_cut():
+    x = randn(1, MAX_COLS + 1, dtype=BF16)
+    check(x)
+    assert meter(row_sum, x).kernels[0] == "row_sum_pieces_kernel"
+
+
 def test_rows_in_pieces_of_any_layout_with_a_gradient():
-    cols = MAX_COLS + 12_345
+    cols = 3 * PIECE + 12_345
     wide = randn(2, 2 * cols, dtype=FP16)
     x = wide[:, ::2].unsqueeze(1).detach().requires_grad_()
-    check(x.detach())
-    y = row_sum(x)
+    check(x.detach(), path="pieces")
+    y = row_sum(x, path="pieces")
     assert y.shape == (2, 1)
     (dx,) = torch.autograd.grad(y, x, torch.tensor([[2.0], [3.0]], device=DEVICE))
     assert dx.shape == x.shape and (dx[0] == 2).all() and (dx[1] == 3).all()
 
 
 def test_an_outlier_and_a_nan_stay_in_their_row_of_pieces():
-    x = torch.ones(3, MAX_COLS + 5, dtype=FP16, device=DEVICE)
+    cols = 5 * PIECE + 5
+    x = torch.ones(3, cols, dtype=FP16, device=DEVICE)
     x[1, 3 * PIECE] = float("nan")
     x[2, -1] = 6e4
-    y = row_sum(x)
-    assert y[0] == MAX_COLS + 5 and y[1].isnan() and y[2] == float(x[2, -1]) + MAX_COLS + 4
+    y = row_sum(x, path="pieces")
+    assert y[0] == cols and y[1].isnan() and y[2] == float(x[2, -1]) + cols - 1
 
 
 @pytest.mark.parametrize("path", ["narrow", "resident", "streaming", "pieces"])

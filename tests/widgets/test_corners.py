@@ -5,6 +5,7 @@ import pytest
 from tests.widgets.corners import NAMES, corners, faults, made, settings, texts_of
 from widgets.panel import canvas
 
+pytestmark = pytest.mark.once
 
 @pytest.mark.parametrize("name", NAMES)
 def test_words_keep_clear_of_each_other(name):

@@ -276,6 +276,7 @@ def test_with_a_gpu_the_learners_function_is_timed_beside_the_courses(gpu):
     assert panel.controls["record"].max == 1 + sum(case.kernel == "rmsnorm" for case in H200.cases)
 
 
+@pytest.mark.once
 def test_a_product_that_no_matrix_unit_takes_is_held_to_the_vector_units(gpu):
     panel = portrait(matmul, torch.ones(1000, 500), torch.ones(500, 1000))
     seconds = 2 * 1000 * 1000 * 500 / GPUS["H200"].vector
