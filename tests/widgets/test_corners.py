@@ -7,6 +7,7 @@ from widgets.panel import canvas
 
 pytestmark = pytest.mark.once
 
+
 @pytest.mark.parametrize("name", NAMES)
 def test_words_keep_clear_of_each_other(name):
     panel = made(name)
