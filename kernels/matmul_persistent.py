@@ -210,7 +210,6 @@ def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor):
         return TensorDescriptor(matrix, list(matrix.shape), list(matrix.stride()), tile)
 
     operands = describe(a, [m, k]), describe(b, [n, k] if transposed else [k, n])
-    how = {"GROUP_M": GROUP_M, "BLOCK_M": m, "BLOCK_N": n}
     described = describable(c)
     output = describe(c, [m, n // 2]) if described else c
     partial = torch.empty((chosen.left, chosen.parts, m, n), dtype=torch.float32, device=c.device)
@@ -231,5 +230,5 @@ def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor):
     )
     if chosen.left:
         matmul_sum_parts_kernel[(chosen.left * m // STRIP,)](
-            partial, c, M, N, chosen.whole, chosen.parts, **how, ROWS=STRIP, num_warps=4
+            partial, c, M, N, chosen.whole, chosen.parts, GROUP_M, m, n, ROWS=STRIP, num_warps=4
         )

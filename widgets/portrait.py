@@ -23,6 +23,7 @@ from instruments.results import Case, Figures
 from instruments.traffic import Traffic
 from widgets import cells
 from widgets.panel import BLUE, GREEN, ORANGE, PURPLE, SHARPNESS, SKY, WIDTH, Panel, canvas, whole
+from widgets.watch import check_call
 from widgets.words import number, size, time
 
 GREY = "#9a9a9a"  # peers
@@ -75,12 +76,7 @@ def portrait(
 
 
 def _check(function, arguments):
-    if not callable(function) or hasattr(function, "arg_names"):  # as kernels and their tuners have
-        expected = "a function that launches it, such as lambda: kernel[grid](x, y)"
-        raise ValueError(f"function: got {type(function).__name__}, expected {expected}")
-    for place, argument in enumerate(arguments):
-        if isinstance(argument, np.ndarray):
-            raise ValueError(f"arguments[{place}]: got a NumPy array, expected a torch tensor")
+    check_call(function, arguments)
     tensors = _tensors(arguments)
     if not tensors or not tensors[0].numel():
         raise ValueError(f"arguments: got {'an empty' if tensors else 'no'} tensor first, expected one with elements")

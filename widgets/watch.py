@@ -73,13 +73,18 @@ def watch(
     return Panel(f"Watch {', '.join(names)}", picture.figure, controls, draw)
 
 
-def _check(function, arguments, program, access, at):
+def check_call(function, arguments):
+    """Raise ValueError unless a function that launches kernels is given, and no NumPy array to call it with."""
     if not callable(function) or hasattr(function, "arg_names"):  # as kernels and their tuners have
         expected = "a function that launches it, such as lambda: kernel[grid](x, y)"
         raise ValueError(f"function: got {type(function).__name__}, expected {expected}")
     for place, argument in enumerate(arguments):
         if isinstance(argument, np.ndarray):
             raise ValueError(f"arguments[{place}]: got a NumPy array, expected a torch tensor")
+
+
+def _check(function, arguments, program, access, at):
+    check_call(function, arguments)
     for name, value, least in (("program", program, 0), ("access", access, 1)):
         if not isinstance(value, int) or value < least:
             raise ValueError(f"{name}: got {value!r}, expected a whole number from {least} on")

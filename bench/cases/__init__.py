@@ -76,14 +76,14 @@ class Counted:
     make: Callable
 
 
-def launch_of(case: Case) -> Counted:
-    """The course's own function of a case, where it launches one kernel, to be counted as well as timed."""
+def launch_of(case: Case, name: str = "bytes-first") -> Counted:
+    """An implementation of a case that launches one kernel, to be counted as well as timed."""
 
     def make():
-        function, args = case.implementations["bytes-first"](), case.arguments()
+        function, args = case.implementations[name](), case.arguments()
         return lambda: function(*args)
 
-    return Counted(case.kernel, "bytes-first", case.shape, make)
+    return Counted(case.kernel, name, case.shape, make)
 
 
 def random(*shape, dtype) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 import torch
 
-from bench.cases import SHAPES, Case, Counted, random
+from bench.cases import SHAPES, Case, Counted, launch_of, random
 from kernels.rmsnorm import rmsnorm_reference, rmsnorm_traffic
 from kernels.second_reading import RESIDENT, second_reading, variants
 
@@ -11,23 +11,16 @@ ABLATED = ((1024, 8192), (65536, 8192), (8192, 32768))
 RAGGED = SHAPES
 
 
-def _names(cols: int) -> list[str]:
-    return [*variants(cols, DTYPE.itemsize), *RESIDENT]
-
-
-def _arguments(rows, cols):
-    return random(rows, cols, dtype=DTYPE), random(cols, dtype=DTYPE)
-
-
 def _case(rows, cols):
+    names = *variants(cols, DTYPE.itemsize), *RESIDENT
     return Case(
         "second_reading",
         (rows, cols),
         DTYPE,
-        lambda: _arguments(rows, cols),
+        lambda: (random(rows, cols, dtype=DTYPE), random(cols, dtype=DTYPE)),
         rmsnorm_traffic(rows, cols, DTYPE),
         lambda x, weight: rmsnorm_reference(x.double(), weight.double()),
-        {name: lambda name=name: lambda x, weight: second_reading(x, weight, name) for name in _names(cols)},
+        {name: lambda name=name: lambda x, weight: second_reading(x, weight, name) for name in names},
     )
 
 
@@ -42,13 +35,5 @@ def sanitize(rows, cols, dtype):
         second_reading(x, weight, name)
 
 
-def _counted(rows, cols, name) -> Counted:
-    def make():
-        x, weight = _arguments(rows, cols)
-        return lambda: second_reading(x, weight, name)
-
-    return Counted("second_reading", name, (rows, cols), make)
-
-
 def counted() -> list[Counted]:
-    return [_counted(*shape, name) for shape in ABLATED for name in _names(shape[1])]
+    return [launch_of(case, name) for case in cases() for name in case.implementations]
