@@ -768,6 +768,8 @@ def _slip(task: Task, function: str, arguments: dict, pairs: list, wrong: set, w
 def _explains(got: Got, e: Expected, guess: Expected) -> bool:
     if not isinstance(e.values, np.ndarray):
         return matches(got, guess)
+    if guess.values.size and not np.isfinite(guess.values).any():
+        return False  # there are many ways to NaN
     if not matches(got, Expected(guess.name, guess.values, e.dtype), slack=3):
         return False
     # nearer to the guess than to the truth, both rounded as the result is, or it explains nothing
