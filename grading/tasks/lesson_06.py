@@ -78,12 +78,17 @@ def late(rng, x):
 
 def stairs(rng, x):
     """Logits that rise along the row: the running maximum moves in every tile."""
-    return x + np.linspace(-20, 20, x.shape[1])
+    return x + np.linspace(-8, 8, x.shape[1])
 
 
 def huge(rng, x):
     """Logits up to 10,000, on both sides of zero."""
     return np.round(rng.uniform(-1e4, 1e4, x.shape))
+
+
+def low(rng, x):
+    """All logits near -20,000."""
+    return x - 2e4
 
 
 def apart(rng, x):
@@ -240,7 +245,7 @@ RECURRENCE = Task(
     cases=(
         Case("4 x 64 fp32, the first tile", state(4, 64, "fp32", empty=True)),
         Case("4 x 64 bf16, a tile below the maximum", state(4, 64, "bf16", tile=-6.0)),
-        Case("5 x 33 fp16, a tile with a larger maximum", state(5, 33, "fp16", tile=12.0)),
+        Case("5 x 33 fp16, a larger maximum for some rows", state(5, 33, "fp16", tile=[12, -6, 9, -6, 0])),
         Case("3 x 32 fp32, a tile far above", state(3, 32, "fp32", tile=9000.0)),
         Case("3 x 32 fp32, -inf throughout for two rows", state(3, 32, "fp32", tile=[-np.inf, 0, -np.inf])),
         Case(
@@ -351,6 +356,7 @@ MERGE = Task(
     cases=(
         Case("the second part has the larger maximum", two(0, 3)),
         Case("the first part has the larger maximum", two(4, 0)),
+        Case("maxima 11 apart", two(0, 11)),
         Case("the same maximum", two(1, 1, same=True)),
         Case("logits near 5,000 and near -5,000", two(5000, -5000)),
         Case("logits near -5,000 and near 5,000", two(-5000, 5000)),
@@ -456,7 +462,13 @@ WIDE = Task(
         Case("2 x 5003 bf16 to fp32, rising", sunk("fp32")(2, 5003, "bf16", change=stairs)),
         Case("2 x 5000 fp32 to fp32, a maximum in the last column", sunk("fp32")(2, 5000, "fp32", change=late)),
         Case("2 x 1500 fp16 to fp16, far above its sink", sunk("fp16")(2, 1500, "fp16", sink=-40.0)),
-        Case("2 x 1500 fp16 to fp32, a sink above all", sunk("fp32")(2, 1500, "fp16", sink=25.0)),
+        Case("2 x 1500 fp16 to bf16, a sink above all", sunk("bf16")(2, 1500, "fp16", sink=25.0)),
+        Case(
+            "3 x 300 fp32 to bf16, logits near -20,000",
+            sunk("bf16")(3, 300, "fp32", sink=-20002.0, change=low),
+            hint="Here all logits and sinks lie near -20,000: what stands for a masked lane, or for the first m, has "
+            "to lie below every logit.",
+        ),
         Case("3 x 1500 fp32 to bf16, logits up to 10,000", sunk("bf16")(3, 1500, "fp32", change=huge)),
         Case(
             "3 x 5000 fp32 to fp32, -inf up to column 4,500, and a row of nothing else",
@@ -574,6 +586,17 @@ def step(scores):
 
 
 TOTAL_SEEN = "e.sum(axis=2, keepdims=True)"
+
+
+def falling(scores):
+    """Large scores first: every later tile lies far below m."""
+    return scores + np.linspace(6000, -6000, scores.shape[2])
+
+
+OVERFLOW = (
+    "exp overflows fp32 above 88, where m is not the maximum of all that is seen; and l is 0 where the first loop saw "
+    "less than the second. Convert the scores to fp32 at the load."
+)
 EMPTY = "Here some queries see no key: the kernel stores zeros for them, without a sum to divide by or a key to load."
 CAP = "cap * np.tanh(scores / cap)"
 CAUSAL = Task(
@@ -600,9 +623,10 @@ CAUSAL = Task(
         ),
         Case("2 x 3 x 520 fp16, a maximum at the last key, cap 30", scored(2, 3, 520, "fp16", change=step, cap=30.0)),
         Case(
-            "2 x 2 x 400 fp16, scores up to 1,000",
-            scored(2, 2, 400, "fp16", std=1000.0, cap=8.0),
-            hint="Large scores: exp overflows in a tanh made of exponentials. 2 * tl.sigmoid(2 * u) - 1 does not.",
+            "2 x 2 x 400 fp16, scores from 6,000 to -6,000, cap 120",
+            scored(2, 2, 400, "fp16", change=falling, cap=120.0),
+            hint="Large scores and a large cap: exp overflows fp32 above 88, in a softmax without the maximum of all "
+            "that was seen, and in a tanh made of exponentials.",
         ),
     ),
     slips=(
@@ -699,8 +723,8 @@ CAUSAL = Task(
         "most; loop over the tiles from first[b] to the diagonal alone.",
         "nan": "Scores that no query sees may hold NaN: do not load them. NaN also comes from -inf - (-inf), in a tile "
         "or a row of which nothing is seen, and from 0 / 0.",
-        "overflow": "Convert the scores to fp32 at the load, and subtract m before exp.",
-        "infinite": "exp overflows fp32 above 88: subtract m before exp.",
+        "overflow": OVERFLOW,
+        "infinite": OVERFLOW,
     },
 )
 
@@ -727,9 +751,9 @@ def crowded(rng, x):
     return np.concatenate([x[:, :-40], np.full((len(x), 40), 30.0)], axis=1)
 
 
-def high(rng, x):
-    """All logits near 10,000."""
-    return 1e4 + x
+def far(rng, x):
+    """The logits of the first row near 10,000, those of the others near -20,000."""
+    return x + np.where(np.arange(len(x)) == 0, 1e4, -2e4)[:, None]
 
 
 def top_k(rng, x):
@@ -744,7 +768,7 @@ def flat(rows, cols, dtype, row_stride=None):
     return rows_of(rows, cols, dtype, row_stride, std=1.0)
 
 
-HIGH = "Here all logits lie near 10,000, where fp32 has steps of 0.001: subtract m before you multiply by anything."
+FAR = "Here logits lie near 10,000 and -20,000, in steps of 0.001 and more: subtract m before you multiply by anything."
 T = "(e * below).sum(axis=1)"
 ENTROPY = Task(
     id="06.6",
@@ -758,7 +782,7 @@ ENTROPY = Task(
         ),
         Case("2 x 9001 bf16, rising", rows_of(2, 9001, "bf16", change=stairs)),
         Case("2 x 5000 fp32, the largest at the end", rows_of(2, 5000, "fp32", change=crowded)),
-        Case("3 x 1500 fp32, logits near 10,000", rows_of(3, 1500, "fp32", change=high), hint=HIGH),
+        Case("3 x 1500 fp32, logits near 10,000 and near -20,000", rows_of(3, 1500, "fp32", change=far), hint=FAR),
         Case("2 x 6000 fp16, -inf in the first tile and here and there", rows_of(2, 6000, "fp16", change=top_k)),
     ),
     slips=(

@@ -543,6 +543,12 @@ WRONG = {
         ("slip", "nan"),
         ["-inf"],
     ),
+    "06.5 own maximum of each tile": (
+        "06.5",
+        [("m_new = tl.maximum(m, tl.max(logits))", "m_new = tl.max(logits)")],
+        ("nan", "infinite", "overflow"),
+        ["maximum of all that was seen"],
+    ),
     "zeros not stored": ("06.5", [("range(0, keys, BLOCK)", "range(0, end, BLOCK)")], "unwritten", ["zeros"]),
     "hidden scores read": (
         "06.5",
