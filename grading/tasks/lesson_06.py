@@ -674,7 +674,6 @@ CAUSAL = Task(
             "tanh(u) was taken for 2 * sigmoid(u) - 1",
             "tanh(u) = 2 * sigmoid(2 * u) - 1.",
             f"{CAP} -> cap * np.tanh(scores / cap / 2)",
-            answer="tl.sigmoid(2 * s / cap) -> tl.sigmoid(s / cap)",
         ),
         Slip(
             "keys that are not seen took part in the sum",
