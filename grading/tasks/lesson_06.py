@@ -196,14 +196,14 @@ THREE_PASSES = Task(
 # ---------------------------------------------------------------- 06.2 the recurrence
 
 
-@gives(m="fp32", l="fp32", a="fp32")
-def absorbed(m, l, a, tile, values):  # noqa: E741
+@gives(m="fp32", l="fp32", o="fp32")
+def absorbed(m, l, o, tile, values):  # noqa: E741
     """The state after one more tile."""
     top = np.maximum(m, tile.max(axis=1))
     shift = np.where(np.isinf(top), 0, top)
     old = np.exp(m - shift)
     e = np.exp(tile - shift[:, None])
-    return top, l * old + e.sum(axis=1), a * old + (e * values).sum(axis=1)
+    return top, l * old + e.sum(axis=1), o * old + (e * values).sum(axis=1)
 
 
 @gives(mean="fp32")
@@ -223,7 +223,7 @@ def state(rows, width, dtype, tile=0.0, empty=False):
         return {
             "m": tensor(np.full(rows, -np.inf) if empty else rng.normal(3, 1, rows)),
             "l": tensor(l),
-            "a": tensor(l * rng.uniform(0.5, 2, rows)),
+            "o": tensor(l * rng.uniform(0.5, 2, rows)),
             "tile": tensor(rng.normal(0, 1, (rows, width)) + np.asarray(tile)[..., None], dtype),
             "values": tensor(rng.uniform(0.5, 2, width)),
         }
@@ -268,12 +268,12 @@ RECURRENCE = Task(
             "np.where(np.isinf(top), 0, top) -> top",
             "np.where(total == 0, 1, total) -> total",
         ),
-        Slip("l was repaired and a was not", "a was measured from m_old too.", "a * old + -> a +"),
-        Slip("a was repaired and l was not", "l was measured from m_old too.", "l * old + e -> l + e"),
+        Slip("l was repaired and o was not", "o was measured from m_old too.", "o * old + -> o +"),
+        Slip("o was repaired and l was not", "l was measured from m_old too.", "l * old + e -> l + e"),
         Slip(
             "the old sums were not repaired",
             "They were measured from m_old: multiply both by exp(m_old - m_new) before anything is added.",
-            ("l * old + e -> l + e", "a * old + -> a +"),
+            ("l * old + e -> l + e", "o * old + -> o +"),
             f"e = np.exp(x - {GUARD}) -> e = np.exp(x - risen(x, TILE))",
         ),
         Slip(
@@ -297,13 +297,13 @@ RECURRENCE = Task(
         ),
         Slip(
             "the values were not multiplied in",
-            "a adds exp(tile - m_new) * values, column by column.",
+            "o adds exp(tile - m_new) * values, column by column.",
             "(e * values) -> e",
         ),
         Slip(
             "the state was divided too early",
-            "a is a sum; it is divided by l once, after the last tile.",
-            "a * old + (e * values).sum(axis=1) -> (a * old + (e * values).sum(axis=1)) / (l * old + e.sum(axis=1))",
+            "o is a sum; it is divided by l once, after the last tile.",
+            "o * old + (e * values).sum(axis=1) -> (o * old + (e * values).sum(axis=1)) / (l * old + e.sum(axis=1))",
         ),
     ),
     tile_elements=lambda x=None, tile=None, block=0, **rest: (
@@ -319,13 +319,13 @@ RECURRENCE = Task(
 # ---------------------------------------------------------------- 06.3 merge
 
 
-@gives("m", "l", "a")
-def merged(m_a, l_a, a_a, m_b, l_b, a_b):
+@gives("m", "l", "o")
+def merged(m_a, l_a, o_a, m_b, l_b, o_b):
     """The state of a row from those of its two parts."""
     m = max(m_a, m_b)
     shift = 0.0 if np.isinf(m) else m
     repair_a, repair_b = float(np.exp(m_a - shift)), float(np.exp(m_b - shift))
-    return m, l_a * repair_a + l_b * repair_b, a_a * repair_a + a_b * repair_b
+    return m, l_a * repair_a + l_b * repair_b, o_a * repair_a + o_b * repair_b
 
 
 def two(around_a, around_b, same=False):
@@ -342,7 +342,7 @@ def two(around_a, around_b, same=False):
     def make(rng):
         a = of(rng, around_a)
         b = of(rng, around_b, a[0] if same else None)
-        return {f"{name}_{part}": v for part, found in (("a", a), ("b", b)) for name, v in zip("mla", found)}
+        return {f"{name}_{part}": v for part, found in (("a", a), ("b", b)) for name, v in zip("mlo", found)}
 
     return make
 
@@ -350,7 +350,7 @@ def two(around_a, around_b, same=False):
 REPAIRS = "float(np.exp(m_a - shift)), float(np.exp(m_b - shift))"
 MERGE = Task(
     id="06.3",
-    title="Merge two parts of a row",
+    title="Merge two partial results",
     points=3,
     functions={"merge": merged},
     cases=(
@@ -368,10 +368,10 @@ MERGE = Task(
     slips=(
         Slip("two empty parts gave NaN", NOTHING, "0.0 if np.isinf(m) else m -> m"),
         Slip(
-            "l was repaired and a was not", "a needs the same factors.", "a_a * repair_a + a_b * repair_b -> a_a + a_b"
+            "l was repaired and o was not", "o needs the same factors.", "o_a * repair_a + o_b * repair_b -> o_a + o_b"
         ),
         Slip(
-            "a was repaired and l was not", "l needs the same factors.", "l_a * repair_a + l_b * repair_b -> l_a + l_b"
+            "o was repaired and l was not", "l needs the same factors.", "l_a * repair_a + l_b * repair_b -> l_a + l_b"
         ),
         Slip(
             "the part with the smaller maximum was not repaired",
@@ -402,10 +402,10 @@ MERGE = Task(
             "np.exp(m_a - shift)), float(np.exp(m_b - shift) -> np.exp(shift - m_a)), float(np.exp(shift - m_b)",
         ),
         Slip(
-            "a was divided by l",
-            "a stays a sum, so that it can be merged again; whoever has merged everything divides once.",
-            "a_a * repair_a + a_b * repair_b -> "
-            "(a_a * repair_a + a_b * repair_b) / max(l_a * repair_a + l_b * repair_b, 1e-300)",
+            "o was divided by l",
+            "o stays a sum, so that it can be merged again; whoever has merged everything divides once.",
+            "o_a * repair_a + o_b * repair_b -> "
+            "(o_a * repair_a + o_b * repair_b) / max(l_a * repair_a + l_b * repair_b, 1e-300)",
         ),
     ),
     hints={

@@ -57,44 +57,44 @@ def three_passes(x, temperature, block):
 def softmax_of(x, m):
     return torch.exp(torch.where(x == -torch.inf, x, x - m))
 
-def absorb(m, l, a, tile, values):
+def absorb(m, l, o, tile, values):
     tile = tile.to(torch.float32)
     top = tile.max(1, keepdim=True).values
     e = softmax_of(tile, top)
     new = torch.maximum(m, top[:, 0])
     before, here = softmax_of(m, new), softmax_of(top[:, 0], new)
-    return new, torch.addcmul(l * before, e.sum(1), here), torch.addcmul(a * before, e @ values, here)
+    return new, torch.addcmul(l * before, e.sum(1), here), torch.addcmul(o * before, e @ values, here)
 
 def softmax_mean(x, values, block):
     state = [x.new_full((len(x), ), fill, dtype=torch.float32) for fill in (-torch.inf, 0, 0)]
     for piece, weights in zip(x.split(block, 1), values.split(block)):
         state = absorb(*state, piece, weights)
-    m, l, a = state
-    return torch.where(m == -torch.inf, torch.zeros_like(a), a / l)
+    m, l, o = state
+    return torch.where(m == -torch.inf, torch.zeros_like(o), o / l)
 """,
     ),
     "in double precision, masked": (
         "06.2",
         """
-def absorb(m, l, a, tile, values):
-    m, l, a, tile, values = (t.double() for t in (m, l, a, tile, values))
+def absorb(m, l, o, tile, values):
+    m, l, o, tile, values = (t.double() for t in (m, l, o, tile, values))
     larger = torch.max(m, torch.amax(tile, 1))
     seen = larger > -torch.inf
     repair = torch.where(seen, torch.exp(m - larger), 1.0)
     weights = torch.exp(tile - larger.unsqueeze(1)).nan_to_num(0.0)
-    both = torch.stack([l, a], 1) * repair.unsqueeze(1)
+    both = torch.stack([l, o], 1) * repair.unsqueeze(1)
     both[:, 0] += weights.sum(1)
     both[:, 1] += torch.mv(weights, values)
     return larger.float(), both[:, 0].float(), both[:, 1].float()
 
 def softmax_mean(x, values, block):
     rows = x.shape[0]
-    m, l, a = torch.full((rows, ), -torch.inf), torch.zeros(rows), torch.zeros(rows)
+    m, l, o = torch.full((rows, ), -torch.inf), torch.zeros(rows), torch.zeros(rows)
     start = 0
     while start < x.shape[1]:
-        m, l, a = absorb(m, l, a, x.narrow(1, start, min(block, x.shape[1] - start)), values[start:start + block])
+        m, l, o = absorb(m, l, o, x.narrow(1, start, min(block, x.shape[1] - start)), values[start:start + block])
         start += block
-    return (a / l).nan_to_num(0.0)
+    return (o / l).nan_to_num(0.0)
 """,
     ),
     "the larger part first": (
@@ -102,13 +102,13 @@ def softmax_mean(x, values, block):
         """
 from math import exp
 
-def merge(m_a, l_a, a_a, m_b, l_b, a_b):
+def merge(m_a, l_a, o_a, m_b, l_b, o_b):
     if m_a < m_b:
-        return merge(m_b, l_b, a_b, m_a, l_a, a_a)
+        return merge(m_b, l_b, o_b, m_a, l_a, o_a)
     if not l_b:
-        return m_a, l_a, a_a
+        return m_a, l_a, o_a
     repair = exp(m_b - m_a)
-    return m_a, l_a + repair * l_b, a_a + repair * a_b
+    return m_a, l_a + repair * l_b, o_a + repair * o_b
 """,
     ),
     "numpy over the parts": (
@@ -117,9 +117,9 @@ def merge(m_a, l_a, a_a, m_b, l_b, a_b):
 import numpy as np
 
 def merge(*state):
-    m, l, a = np.array(state).reshape(2, 3).T
+    m, l, o = np.array(state).reshape(2, 3).T
     weights = np.exp(m - max(m.max(), -1e300))
-    return float(m.max()), float(weights @ l), float(weights @ a)
+    return float(m.max()), float(weights @ l), float(weights @ o)
 """,
     ),
     "a state in each lane": (
@@ -342,7 +342,7 @@ TEMPERED = "(x[:, part].float() - m) / temperature"
 SHIFT = '    shift = torch.where(m_new == float("-inf"), 0.0, m_new)  # nothing seen yet: any finite number will do\n'
 MAX_OF_TILE = "m_new = torch.maximum(m, tile.amax(dim=1))"
 REPAIRS = "repair_a, repair_b = math.exp(m_a - m), math.exp(m_b - m)"
-MERGED = "l_a * repair_a + l_b * repair_b, a_a * repair_a + a_b * repair_b"
+MERGED = "l_a * repair_a + l_b * repair_b, o_a * repair_a + o_b * repair_b"
 SEEN_LOAD = 'mask=columns < cols, other=float("-inf"))'
 FIRST_LOOP = "for start in range(0, cols, BLOCK):"
 ABSORB_CAPPED = "l = l * tl.exp(m - m_new) + tl.sum(tl.exp(logits - m_new))"
@@ -395,8 +395,8 @@ WRONG = {
     ),
     "absorb without a guard": ("06.2", [(SHIFT, "    shift = m_new\n")], "slip", ["-inf - (-inf)"]),
     "mean without a guard": ("06.2", [("torch.where(l == 0, 1.0, l)", "l")], "slip", ["softmax_mean", "NaN"]),
-    "no repair": ("06.2", [("l * repair", "l"), ("a * repair", "a")], "slip", ["absorb", "not repaired"]),
-    "a not repaired": ("06.2", [("a * repair", "a")], "slip", ["a was not"]),
+    "no repair": ("06.2", [("l * repair", "l"), ("o * repair", "o")], "slip", ["absorb", "not repaired"]),
+    "o not repaired": ("06.2", [("o * repair", "o")], "slip", ["o was not"]),
     "repair upside down": ("06.2", [("torch.exp(m - shift)", "torch.exp(shift - m)")], "slip", ["upside down"]),
     "local maximum": ("06.2", [(MAX_OF_TILE, "m_new = tile.amax(dim=1)")], "slip", ["own maximum"]),
     "shifted by the old maximum": (
@@ -431,8 +431,8 @@ WRONG = {
         "whole_tensor",
         ["one tile"],
     ),
-    "merged without repair": ("06.3", [(MERGED, "l_a + l_b, a_a + a_b")], "slip", ["smaller maximum was not repaired"]),
-    "a repaired alone": ("06.3", [("l_a * repair_a + l_b * repair_b", "l_a + l_b")], "slip", ["l was not"]),
+    "merged without repair": ("06.3", [(MERGED, "l_a + l_b, o_a + o_b")], "slip", ["smaller maximum was not repaired"]),
+    "o repaired alone": ("06.3", [("l_a * repair_a + l_b * repair_b", "l_a + l_b")], "slip", ["l was not"]),
     "no larger maximum": (
         "06.3",
         [("m = max(m_a, m_b)", "m = m_a"), (REPAIRS, "repair_a, repair_b = 1.0, math.exp(min(m_b - m_a, 700.0))")],
@@ -454,7 +454,7 @@ WRONG = {
     "empty parts": ("06.3", [("    if m == -math.inf:", "    if False:")], "slip", ["two empty parts"]),
     "a mean": (
         "06.3",
-        [(", a_a * repair_a", ", (a_a * repair_a"), ("a_b * repair_b", "a_b * repair_b) / (l_a + l_b)")],
+        [(", o_a * repair_a", ", (o_a * repair_a"), ("o_b * repair_b", "o_b * repair_b) / (l_a + l_b)")],
         ("wrong", "slip", "exception"),
         [],
     ),
