@@ -82,8 +82,8 @@ def stairs(rng, x):
 
 
 def huge(rng, x):
-    """Logits up to 10,000, on both sides of zero."""
-    return np.round(rng.uniform(-1e4, 1e4, x.shape))
+    """Logits up to 10,000, on both sides of zero, in steps of 20: softmax is 1, or even shares of it."""
+    return 20 * rng.integers(-500, 501, x.shape)
 
 
 def low(rng, x):
@@ -458,14 +458,14 @@ WIDE = Task(
                 "a wide row",
             ),
         ),
-        Case("2 x 4097 fp32 to bf16, one column over the widest tile", sunk("bf16")(2, 4097, "fp32")),
+        Case("2 x 4097 fp32 to bf16, one column over the widest tile", sunk("bf16")(2, 4097, "fp32", std=0.5)),
         Case("2 x 5003 bf16 to fp32, rising", sunk("fp32")(2, 5003, "bf16", change=stairs)),
         Case("2 x 5000 fp32 to fp32, a maximum in the last column", sunk("fp32")(2, 5000, "fp32", change=late)),
-        Case("2 x 1500 fp16 to fp16, far above its sink", sunk("fp16")(2, 1500, "fp16", sink=-40.0)),
-        Case("2 x 1500 fp16 to bf16, a sink above all", sunk("bf16")(2, 1500, "fp16", sink=25.0)),
+        Case("2 x 1500 fp16 to fp16, far above its sink", sunk("fp16")(2, 1500, "fp16", sink=-40.0, std=1.0)),
+        Case("2 x 1500 fp16 to bf16, a sink above all", sunk("bf16")(2, 1500, "fp16", sink=25.0, std=1.0)),
         Case(
             "3 x 300 fp32 to bf16, logits near -20,000",
-            sunk("bf16")(3, 300, "fp32", sink=-20002.0, change=low),
+            sunk("bf16")(3, 300, "fp32", sink=-20002.0, change=low, std=0.5),
             hint="Here all logits and sinks lie near -20,000: what stands for a masked lane, or for the first m, has "
             "to lie below every logit.",
         ),
@@ -581,16 +581,16 @@ def causal_bytes(scores, first, cap):
 
 
 def step(scores):
-    """A large score for the last key that the last query sees: m rises in the last tile."""
-    return np.concatenate([scores[..., :-1] - 3, np.full((*scores.shape[:2], 1), 14.0)], axis=2)
+    """A large score for the last key that the last query sees, which takes all: m rises in the last tile."""
+    return np.concatenate([scores[..., :-1] / 4 - 3, np.full((*scores.shape[:2], 1), 60.0)], axis=2)
 
 
 TOTAL_SEEN = "e.sum(axis=2, keepdims=True)"
 
 
 def falling(scores):
-    """Large scores first: every later tile lies far below m."""
-    return scores + np.linspace(6000, -6000, scores.shape[2])
+    """64 scores near 6,000, then all near -6,000: y is 1/64, exactly, and every later tile lies far below m."""
+    return scores + np.where(np.arange(scores.shape[2]) < 64, 6000, -6000)
 
 
 OVERFLOW = (
@@ -609,7 +609,7 @@ CAUSAL = Task(
         Case("2 x 3 x 300 fp16, more keys than queries", scored(2, 3, 300, "fp16")),
         Case("1 x 19 x 19 bf16, square", scored(1, 19, 19, "bf16")),
         Case("2 x 3 x 700 fp16, padded on the left", scored(2, 3, 700, "fp16", first=(280, 600))),
-        Case("3 x 2 x 333 bf16, three sequences with their own padding", scored(3, 2, 333, "bf16", first=(1, 330))),
+        Case("3 x 2 x 333 bf16, three sequences with their own padding", scored(3, 2, 333, "bf16", first=(1, 200))),
         Case("2 x 9 x 5 fp16, queries that see nothing", scored(2, 9, 5, "fp16", first=(1, 4)), hint=EMPTY),
         Case("1 x 1 x 1 bf16, one score", scored(1, 1, 1, "bf16")),
         Case(
@@ -623,7 +623,7 @@ CAUSAL = Task(
         ),
         Case("2 x 3 x 520 fp16, a maximum at the last key, cap 30", scored(2, 3, 520, "fp16", change=step, cap=30.0)),
         Case(
-            "2 x 2 x 400 fp16, scores from 6,000 to -6,000, cap 120",
+            "2 x 2 x 400 fp16, scores near 6,000 and then near -6,000, cap 120",
             scored(2, 2, 400, "fp16", change=falling, cap=120.0),
             hint="Large scores and a large cap: exp overflows fp32 above 88, in a softmax without the maximum of all "
             "that was seen, and in a tanh made of exponentials.",
