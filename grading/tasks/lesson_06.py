@@ -529,12 +529,11 @@ WIDE = Task(
         shape="4096 x 65536 bf16",
         make=lambda: {
             "x": RandomTensor((4096, 65536), "bf16"),
-            "sink": RandomTensor((4096,), "fp32"),
+            "sink": RandomTensor((4096, 1), "fp32"),
             "out_dtype": DType("bf16"),
         },
     ),
 )
-
 
 # ---------------------------------------------------------------- 06.5 causal, capped
 
@@ -585,9 +584,6 @@ def step(scores):
     return np.concatenate([scores[..., :-1] / 4 - 3, np.full((*scores.shape[:2], 1), 60.0)], axis=2)
 
 
-TOTAL_SEEN = "e.sum(axis=2, keepdims=True)"
-
-
 def falling(scores):
     """64 scores near 6,000, then all near -6,000: y is 1/64, exactly, and every later tile lies far below m."""
     return scores + np.where(np.arange(scores.shape[2]) < 64, 6000, -6000)
@@ -598,6 +594,7 @@ OVERFLOW = (
     "less than the second. Convert the scores to fp32 at the load."
 )
 EMPTY = "Here some queries see no key: the kernel stores zeros for them, without a sum to divide by or a key to load."
+TOTAL_SEEN = "e.sum(axis=2, keepdims=True)"
 CAP = "cap * np.tanh(scores / cap)"
 CAUSAL = Task(
     id="06.5",
