@@ -3,7 +3,7 @@
 import torch
 
 from bench.cases import SHAPES, Case, Counted, launch_of, random
-from instruments.traffic import Traffic
+from kernels.softmax import softmax_reference, softmax_traffic
 from kernels.softmax_readings import READINGS, softmax_readings
 
 DTYPE = torch.bfloat16
@@ -12,14 +12,13 @@ RAGGED = SHAPES
 
 
 def _case(rows, cols):
-    full = rows * cols * DTYPE.itemsize
     return Case(
         "softmax_readings",
         (rows, cols),
         DTYPE,
         lambda: (random(rows, cols, dtype=DTYPE),),
-        Traffic({"x": full}, {"y": full}, launches=1),
-        lambda x: torch.softmax(x.double(), -1),
+        softmax_traffic(rows, cols, DTYPE),
+        lambda x: softmax_reference(x.double()),
         {form: lambda form=form: lambda x: softmax_readings(x, form) for form in READINGS},
     )
 

@@ -34,7 +34,7 @@ def test_it_reads_a_row_as_often_as_it_says(form):
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(ValueError, match="form: got 'one', expected one of: three readings; two, a maximum per tile"):
+    with pytest.raises(ValueError, match="form: got 'one', expected one of: three readings; two, a maximum per lane;"):
         softmax_readings(randn(2, 8), "one")
     with pytest.raises(ValueError, match="x: got shape .* expected contiguous"):
         softmax_readings(randn(2, 8).t(), THREE)
