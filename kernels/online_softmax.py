@@ -1,4 +1,4 @@
-"""The online softmax recurrence of Milakov and Gimelshein (2018), by which softmax.py and causal_softmax.py stream rows.
+"""The online softmax recurrence of Milakov and Gimelshein (2018), by which softmax.py and causal_softmax.py stream.
 
 Its state is a pair: the largest value met so far, and the sum of exp(x - largest) over what was met.
 """

@@ -68,14 +68,17 @@ PATHS = (
 )
 
 
-def softmax_backward(dy: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """dx for y = softmax(x): what autograd calls, with y contiguous, as `softmax` returned it, and dy like y."""
+def softmax_backward(dy: torch.Tensor, y: torch.Tensor, *, path: str | None = None) -> torch.Tensor:
+    """dx for y = softmax(x): what autograd calls, with y contiguous, as `softmax` returned it, and dy like y.
+
+    path: 'narrow', 'resident' or 'streaming', as for `softmax`; chosen by the width unless given.
+    """
     dx = torch.empty_like(y)
     if not y.numel():
         return dx
     cols = y.shape[-1]
     rows = y.numel() // cols
-    chosen = plan(PATHS, cols, y.itemsize)
+    chosen = plan(PATHS, cols, y.itemsize, path)
     grid = (chosen.programs(rows),)
     tensors = y, dy.contiguous(), dx
     if chosen.path == "narrow":

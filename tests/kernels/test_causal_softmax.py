@@ -1,0 +1,159 @@
+"""Causal softmax against fp64 and torch."""
+
+import pytest
+import torch
+
+from instruments.compiled import compiled
+from instruments.meter import meter
+from kernels.causal_softmax import PATHS
+from kernels.rows import MAX_COLS
+from kernels.softmax import causal_softmax, causal_softmax_reference, causal_softmax_traffic
+from tests.kernels.tools import (
+    BATCHED,
+    BF16,
+    DEVICE,
+    DTYPES,
+    FP16,
+    FP32,
+    LAYOUTS,
+    SPILLS,
+    assert_close,
+    assert_counts,
+    assert_rounded_once,
+    compile_widths,
+    gradients,
+    randn,
+    widths,
+)
+
+INF, NAN = float("inf"), float("nan")
+
+
+def later(queries, keys):
+    """[queries, keys]: which keys a query may not see, counted one by one."""
+    return torch.tensor([[j > i + keys - queries for j in range(keys)] for i in range(queries)], device=DEVICE)
+
+
+def check(scores):
+    y = causal_softmax(scores)
+    assert y.dtype == scores.dtype and y.shape == scores.shape and y.is_contiguous()
+    hidden = later(*scores.shape[-2:])
+    expected = torch.softmax(scores.double().masked_fill(hidden, -INF), -1)
+    assert_rounded_once(y, expected)
+    assert (y.masked_select(hidden) == 0).all()
+    assert torch.equal(causal_softmax_reference(scores.double()), expected)
+    return y
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_as_many_queries_as_keys(dtype):
+    for size in (1, 2, 17, 64, 127):
+        check(randn(2, size, size, dtype=dtype, scale=2))
+    check(randn(600, 600, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [BF16, FP32], ids=str)
+def test_the_last_queries_at_every_width(dtype):
+    for keys in widths(PATHS, dtype):
+        check(randn(min(3, keys), keys, dtype=dtype, scale=2))
+
+
+def test_fewer_keys_than_queries_leave_the_first_queries_nothing():
+    for keys in (3, 600):
+        y = causal_softmax(randn(2, keys + 2, keys, dtype=BF16))
+        assert y[:, :2].isnan().all() and not y[:, 2:].isnan().any()
+        assert torch.equal(y[:, 2], torch.eye(1, keys).expand(2, -1).to(y))
+
+
+@pytest.mark.parametrize("layout", BATCHED)
+def test_batches(layout):
+    check(BATCHED[layout](randn(3, 40, 300, dtype=BF16)))
+    check(BATCHED[layout](randn(3, 40, 300, dtype=BF16))[None, :, None])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("keys", [200, 1000, 9001])
+def test_layouts(layout, keys):
+    check(LAYOUTS[layout](randn(4, keys, dtype=BF16)))
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (8, 0), (0, 2, 3), (2, 0, 0)])
+def test_empty_in_empty_out(shape):
+    assert causal_softmax(torch.empty(shape, dtype=BF16, device=DEVICE)).shape == shape
+
+
+@pytest.mark.parametrize("keys", [300, 1000, 17_001])
+def test_minus_infinity_among_the_keys_that_are_seen(keys):
+    scores = randn(6, keys, dtype=FP16, scale=3)
+    scores[0, : keys - 6] = -INF  # whole tiles before the only number
+    scores[1, 1:] = -INF
+    scores[2, ::2] = -INF
+    check(scores)
+    scores[3] = -INF
+    scores[4, 7] = INF
+    scores[5, 7] = NAN
+    y = causal_softmax(scores)
+    assert y[3:].isnan().all() and not y[:3].isnan().any()
+
+
+@pytest.mark.parametrize("keys", [40, 1000, 17_001])
+def test_what_lies_above_the_diagonal_is_never_read(keys):
+    scores = randn(40, keys, dtype=BF16)
+    clean = check(scores)
+    scores[later(40, keys)] = NAN
+    assert torch.equal(causal_softmax(scores), clean)
+    report = meter(causal_softmax, scores)
+    assert_counts(report, causal_softmax_traffic(1, 40, keys, BF16, path=None))
+
+
+def test_traffic():
+    size = 100
+    least = causal_softmax_traffic(3, size, size, BF16)
+    assert least.bytes_read == 3 * 2 * sum(range(1, size + 1)) and least.bytes_written == 3 * 2 * size * size
+    for queries, keys in ((2, 7), (7, 2), (1, 40), (600, 600)):
+        seen = 2 * int((~later(queries, keys)).sum())
+        assert causal_softmax_traffic(2, queries, keys, FP16).bytes_read == 2 * seen
+        report = meter(causal_softmax, randn(2, queries, keys, dtype=FP16))
+        assert_counts(report, causal_softmax_traffic(2, queries, keys, FP16, path=None))
+    assert causal_softmax_traffic(3, size, size, BF16, path="streaming").bytes_read == 2 * least.bytes_read
+    full, naive = 3 * 2 * size * size, causal_softmax_traffic(3, size, size, BF16, path="naive")
+    assert naive.bytes == 4 * full + size * size and naive.launches == 2
+    with pytest.raises(ValueError, match="path: got 'fast' for rows of 4, expected"):
+        causal_softmax_traffic(1, 4, 4, BF16, path="fast")
+
+
+@pytest.mark.parametrize("keys", [40, 1000])
+def test_gradients_are_the_references_and_zero_above_the_diagonal(keys):
+    scores, dy = randn(2, 40, keys), randn(2, 40, keys, seed=3)
+    (dx,) = gradients(causal_softmax, (scores,), dy)
+    (expected,) = gradients(causal_softmax_reference, (scores.double(),), dy.double())
+    seen = ~later(40, keys)
+    assert (dx * ~seen == 0).all()
+    floor = (causal_softmax_reference(scores.double()) * dy.double()).detach()  # a row of one key has no gradient
+    assert_close(dx, expected, floor=floor)
+
+
+@pytest.mark.parametrize(
+    "scores, message",
+    [
+        (None, "scores: got NoneType, expected a torch.Tensor"),
+        (torch.ones(3, 3).int(), "scores: got dtype int32"),
+        (torch.ones(8), r"scores: got shape \(8,\), expected \[\.\.\., queries, keys\]"),
+        (
+            torch.ones(1, 1).expand(1, MAX_COLS + 1),
+            "scores: got a last dimension of 1,048,577, expected 1 to 1,048,576",
+        ),
+    ],
+)
+def test_bad_arguments_name_themselves(scores, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        causal_softmax(scores)
+
+
+def test_no_spills_in_the_default_configs():
+    for dtype in (BF16, FP32):
+        for keys in compile_widths(PATHS, dtype):
+            (binary,) = compiled(causal_softmax, randn(1, 1, dtype=dtype).expand(32, keys).contiguous(), arch=90)
+            assert binary.spills <= SPILLS, (binary, keys)
+            if keys % 16 == 0:
+                assert set(binary.stores) == {128}
