@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, check_width, wants_grad
-from kernels.online_softmax import LOWEST, absorb, merge
+from kernels.online_softmax import LOWEST, absorb, merge, streaming
 from kernels.rows import MAX_COLS, NARROW_TILE, RESIDENT_COLS, Path, always, is_narrow, narrow, plan, reads, resident
 from kernels.softmax_backward import softmax_backward
 from kernels.tiles import LOG2E
@@ -95,17 +95,11 @@ def causal_softmax_streaming_kernel(
         tl.store(y_ptr + key, y.to(y_ptr.dtype.element_ty), mask=key < keys, cache_modifier=".cs")
 
 
-def _streaming(cols: int, itemsize: int) -> dict:
-    """Steps of one 16-byte load per thread, each thread a lane."""
-    vector, warps = 16 // itemsize, 16
-    return {"config": {"VECTOR": vector, "BLOCK": 32 * warps * vector, "num_warps": warps}}
-
-
 PATHS = (
     # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
     Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 16_384, resident, 1),
-    Path("streaming", MAX_COLS, always, _streaming, 2),
+    Path("streaming", MAX_COLS, always, streaming, 2),
 )
 
 
