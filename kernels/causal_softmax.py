@@ -13,7 +13,7 @@ from torch.autograd.function import once_differentiable
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, check_width, wants_grad
-from kernels.online_softmax import LOWEST, absorb, merge
+from kernels.online_softmax import LOWEST, absorb, merge, streaming
 from kernels.rows import MAX_COLS, NARROW_TILE, RESIDENT_COLS, Path, always, is_narrow, narrow, plan, reads, resident
 from kernels.softmax_backward import softmax_backward
 from kernels.tiles import LOG2E
@@ -95,21 +95,15 @@ def causal_softmax_streaming_kernel(
         tl.store(y_ptr + key, y.to(y_ptr.dtype.element_ty), mask=key < keys, cache_modifier=".cs")
 
 
-def _streaming(cols: int, itemsize: int) -> dict:
-    """Steps of one 16-byte load per thread, each thread a lane."""
-    vector, warps = 16 // itemsize, 16
-    return {"config": {"VECTOR": vector, "BLOCK": 32 * warps * vector, "num_warps": warps}}
-
-
 PATHS = (
     # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
     Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 16_384, resident, 1),
-    Path("streaming", MAX_COLS, always, _streaming, 2),
+    Path("streaming", MAX_COLS, always, streaming, 2),
 )
 
 
-def _forward(scores: torch.Tensor) -> torch.Tensor:
+def _forward(scores: torch.Tensor, path: str | None = None) -> torch.Tensor:
     y = torch.empty_like(scores, memory_format=torch.contiguous_format)
     if not scores.numel():
         return y
@@ -118,7 +112,7 @@ def _forward(scores: torch.Tensor) -> torch.Tensor:
         scores = scores.contiguous()
     scores = scores.reshape(-1, queries, keys)
     rows = len(scores) * queries
-    chosen = plan(PATHS, keys, scores.itemsize)
+    chosen = plan(PATHS, keys, scores.itemsize, path)
     grid = (chosen.programs(rows),)
     if chosen.path == "narrow":
         causal_softmax_narrow_kernel[grid](scores, y, *scores.stride(), rows, queries, keys, **chosen.config)
@@ -131,30 +125,30 @@ def _forward(scores: torch.Tensor) -> torch.Tensor:
 
 class _CausalSoftmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, scores):
-        y = _forward(scores)
+    def forward(ctx, scores, path):
+        y = _forward(scores, path)
         ctx.save_for_backward(y)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy):
-        return softmax_backward(dy, *ctx.saved_tensors)
+        return softmax_backward(dy, *ctx.saved_tensors), None
 
 
-def causal_softmax(scores: torch.Tensor) -> torch.Tensor:
+def causal_softmax(scores: torch.Tensor, *, path: str | None = None) -> torch.Tensor:
     """Softmax of each query i over the keys j <= i + keys - queries, and zeros at the later ones; differentiable.
 
     scores: [..., queries, keys], fp16, bf16 or fp32, keys to 1,048,576, any strides; copied only where the leading
     dimensions cannot be addressed by one stride. What lies above the diagonal is never read. A row that sees no key,
-    only -inf, or a +inf or NaN, comes out NaN. Returns a contiguous tensor of the shape and dtype of scores; empty for
-    empty scores. Raises ValueError naming the argument.
+    only -inf, or a +inf or NaN, comes out NaN. path: 'narrow', 'resident' or 'streaming', as for `softmax`. Returns a
+    contiguous tensor of the shape and dtype of scores; empty for empty scores. Raises ValueError naming the argument.
     """
     check_tensor("scores", scores)
     if scores.dim() < 2:
         raise ValueError(f"scores: got shape {tuple(scores.shape)}, expected [..., queries, keys]")
     check_width("scores", scores, MAX_COLS)
-    return _CausalSoftmax.apply(scores) if wants_grad(scores) else _forward(scores)
+    return _CausalSoftmax.apply(scores, path) if wants_grad(scores) else _forward(scores, path)
 
 
 def causal_softmax_traffic(

@@ -23,3 +23,12 @@ def merge(largest, total):
     """The state of a row, two numbers, from those of its lanes, largest and total [LANES]."""
     row_largest = tl.max(largest)
     return row_largest, tl.sum(total * tl.exp2((largest - row_largest) * LOG2E))
+
+
+def streaming(cols: int, itemsize: int) -> dict:
+    """One row per program of 32 warps, in steps of two 16-byte loads per thread, each with a lane of its own.
+
+    Two such programs fill a multiprocessor, and rows of 64 KiB still fit its L1 between the two readings.
+    """
+    vector = 16 // itemsize
+    return {"config": {"VECTOR": vector, "BLOCK": 2 * 32 * 32 * vector, "num_warps": 32}}

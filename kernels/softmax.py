@@ -15,7 +15,7 @@ from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, check_width, wants_grad
 from kernels.causal_softmax import causal_softmax, causal_softmax_reference, causal_softmax_traffic
-from kernels.online_softmax import LOWEST, absorb, merge
+from kernels.online_softmax import LOWEST, absorb, merge, streaming
 from kernels.rows import (
     MAX_COLS,
     NARROW_TILE,
@@ -28,6 +28,7 @@ from kernels.rows import (
     plan,
     reads,
     resident,
+    tiled,
 )
 from kernels.softmax_backward import softmax_backward
 from kernels.tiles import LOG2E
@@ -60,6 +61,31 @@ def softmax_resident_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, cols, BLOC
     exponentials = tl.exp2((x - tl.max(x)) * LOG2E)
     y = exponentials * (1.0 / tl.sum(exponentials))
     tl.store(y_ptr + row * cols + col, y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def softmax_tiled_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, cols, TILES: tl.constexpr, BLOCK: tl.constexpr):
+    """One row, kept in TILES tiles [BLOCK], of which the last may be ragged; tensors as for the resident kernel."""
+    row = tl.program_id(0).to(tl.int64)
+    x_ptr += row * x_row_stride
+    y_ptr += row * cols
+    largest = tl.full([BLOCK], float("-inf"), dtype=tl.float32)
+    tiles = ()
+    for i in tl.static_range(TILES):
+        col = i * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+        x = tl.load(x_ptr + col * x_col_stride, mask=col < cols, other=float("-inf")).to(tl.float32)
+        largest = tl.maximum(largest, x)
+        tiles = tiles + (x,)
+    row_largest = tl.max(largest)
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    exponentials = ()
+    for i in tl.static_range(TILES):
+        exponentials = exponentials + (tl.exp2((tiles[i] - row_largest) * LOG2E),)
+        total += exponentials[i]
+    scale = 1.0 / tl.sum(total)
+    for i in tl.static_range(TILES):
+        col = i * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y_ptr + col, (exponentials[i] * scale).to(y_ptr.dtype.element_ty), mask=col < cols)
 
 
 @triton.jit
@@ -103,18 +129,18 @@ def softmax_streaming_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, cols, VEC
         tl.store(y_ptr + col, y.to(y_ptr.dtype.element_ty), mask=mask, cache_modifier=".cs")
 
 
-def _streaming(cols: int, itemsize: int) -> dict:
-    """Steps of one 16-byte load per thread, each thread a lane."""
-    vector, warps = 16 // itemsize, 32
-    return {"config": {"VECTOR": vector, "BLOCK": 32 * warps * vector, "num_warps": warps}}
+def _fits_a_tile(cols: int, nbytes: int) -> bool:
+    return cols == triton.next_power_of_2(cols) and nbytes <= 16_384
 
 
 PATHS = (
     # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
-    Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 16_384, resident, 1),
-    Path("streaming", MAX_COLS, always, _streaming, 2),
+    Path("resident", RESIDENT_COLS, _fits_a_tile, resident, 1),
+    Path("tiled", RESIDENT_COLS, lambda cols, nbytes: cols <= 16_384, tiled, 1),
+    Path("streaming", MAX_COLS, always, streaming, 2),
 )
+ONE_ROW = {"resident": softmax_resident_kernel, "tiled": softmax_tiled_kernel, "streaming": softmax_streaming_kernel}
 
 
 def _forward(x: torch.Tensor, path: str | None = None) -> torch.Tensor:
@@ -128,8 +154,7 @@ def _forward(x: torch.Tensor, path: str | None = None) -> torch.Tensor:
     if chosen.path == "narrow":
         softmax_narrow_kernel[grid](x, y, *x.stride(), rows, cols, **chosen.config)
     else:
-        kernel = softmax_resident_kernel if chosen.path == "resident" else softmax_streaming_kernel
-        kernel[grid](x, y, *x.stride(), cols, **chosen.config)
+        ONE_ROW[chosen.path][grid](x, y, *x.stride(), cols, **chosen.config)
     return y
 
 
@@ -151,9 +176,9 @@ def softmax(x: torch.Tensor, *, path: str | None = None) -> torch.Tensor:
 
     x: [..., cols], fp16, bf16 or fp32, cols to 1,048,576, any strides; copied only where its rows cannot be addressed
     by one stride. A row that is all -inf, or holds +inf or NaN, comes out NaN. path: which kernel runs, chosen by the
-    width unless given: 'narrow' (several rows per program), 'resident' (one row, kept) or 'streaming' (read twice,
-    backwards the second time). Returns a contiguous tensor of x's shape and dtype; empty for empty x. Raises ValueError
-    naming the argument.
+    width unless given: 'narrow' (several rows per program), 'resident' (one row, kept), 'tiled' (one row, kept in
+    several tiles) or 'streaming' (read twice, backwards the second time). Returns a contiguous tensor of x's shape and
+    dtype; empty for empty x. Raises ValueError naming the argument.
     """
     check_tensor("x", x)
     check_width("x", x, MAX_COLS)
