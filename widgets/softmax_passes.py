@@ -5,7 +5,7 @@ from matplotlib.patches import Rectangle
 from instruments.gpus import DTYPES, GPUS
 from instruments.occupancy import REGISTERS, RESIDENT
 from instruments.traffic import Traffic
-from kernels.rows import streaming
+from kernels.online_softmax import streaming
 from kernels.softmax import softmax_traffic
 from kernels.softmax_readings import PER_TILE, THREE, softmax_readings_traffic
 from widgets.panel import BLACK, BLUE, INK_RED, ORANGE, RED, Example, Panel, Powers, canvas, menu
