@@ -13,19 +13,12 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from instruments.backend import tl, triton
-from instruments.traffic import Traffic
+from kernels import attention_fast
 from kernels.arguments import wants_grad
-from kernels.attention_tiles import (
-    FLOOR,
-    LOG2E,
-    PLAIN,
-    block_d,
-    check_attention,
-    key_range,
-    keys_visited,
-    pairs_seen,
-    sees,
-)
+from kernels.attention_plan import FORWARD, choose, describable
+from kernels.attention_tiles import FLOOR, LOG2E, check_attention, key_range, load_rows, sees, store_rows
+from kernels.attention_traffic import attention_ops as attention_ops
+from kernels.attention_traffic import attention_traffic as attention_traffic
 
 
 def attention_reference(
@@ -62,18 +55,9 @@ def attention_kernel(
     v_ptr,
     out_ptr,
     lse_ptr,
-    q_batch_stride,
-    q_head_stride,
-    q_row_stride,
-    q_col_stride,
-    k_batch_stride,
-    k_head_stride,
-    k_row_stride,
-    k_col_stride,
-    v_batch_stride,
-    v_head_stride,
-    v_row_stride,
-    v_col_stride,
+    q_strides,
+    k_strides,
+    v_strides,
     heads,
     group,
     queries,
@@ -92,16 +76,12 @@ def attention_kernel(
     tiles = tl.cdiv(queries, BLOCK_M)
     batch_head, tile = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(0) % tiles
     batch, head = batch_head // heads, batch_head % heads
-    q_ptr += batch * q_batch_stride + head * q_head_stride
-    k_ptr += batch * k_batch_stride + head // group * k_head_stride
-    v_ptr += batch * v_batch_stride + head // group * v_head_stride
+    q_ptr += batch * q_strides[0] + head * q_strides[1]
+    k_ptr += batch * k_strides[0] + head // group * k_strides[1]
+    v_ptr += batch * v_strides[0] + head // group * v_strides[1]
 
     row = tile * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-    col = tl.arange(0, BLOCK_D)[None, :]  # [1, BLOCK_D]
-    q_mask = (row[:, None] < queries) & (col < head_dim)
-    q = tl.load(
-        q_ptr + row.to(tl.int64)[:, None] * q_row_stride + col * q_col_stride, mask=q_mask, other=0.0
-    )  # [BLOCK_M, BLOCK_D]
+    q = load_rows(q_ptr, tile * BLOCK_M, queries, head_dim, q_strides, BLOCK_M, BLOCK_D)
     largest = tl.full([BLOCK_M], FLOOR, dtype=tl.float32)  # of the scores so far, in units of log2(e)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)  # of their exponentials, over that of the largest
     out = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)  # weighted values, over the same
@@ -109,9 +89,7 @@ def attention_kernel(
     first, last = key_range(tile * BLOCK_M, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
     for start in tl.range(first, last, BLOCK_N):
         key = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
-        mask = (key[:, None] < keys) & (col < head_dim)
-        key_row = key.to(tl.int64)[:, None]  # [BLOCK_N, 1]
-        k = tl.load(k_ptr + key_row * k_row_stride + col * k_col_stride, mask=mask, other=0.0)  # [BLOCK_N, BLOCK_D]
+        k = load_rows(k_ptr, start, keys, head_dim, k_strides, BLOCK_N, BLOCK_D)
         scores = tl.dot(q, k.T) * (scale * LOG2E)  # [BLOCK_M, BLOCK_N]
         seen = sees(row[:, None], key[None, :], queries, keys, window, CAUSAL, WINDOWED)
         scores = tl.where(seen, scores, float("-inf"))
@@ -120,16 +98,15 @@ def attention_kernel(
         weights = tl.exp2(scores - larger[:, None])
         repair = tl.exp2(largest - larger)  # of what was added up over the old largest
         total = total * repair + tl.sum(weights, axis=1)
-        v = tl.load(v_ptr + key_row * v_row_stride + col * v_col_stride, mask=mask, other=0.0)  # [BLOCK_N, BLOCK_D]
+        v = load_rows(v_ptr, start, keys, head_dim, v_strides, BLOCK_N, BLOCK_D)
         out = tl.dot(weights.to(v.dtype), v, out * repair[:, None])
         largest = larger
 
     empty = total == 0.0  # rows that saw no key
     out = out / tl.where(empty, 1.0, total)[:, None]
     lse = tl.where(empty, float("-inf"), (largest + tl.log2(total)) / LOG2E)
-    out_row = batch_head * queries + row  # [BLOCK_M]
-    tl.store(lse_ptr + out_row, lse, mask=row < queries)
-    tl.store(out_ptr + out_row[:, None] * head_dim + col, out.to(out_ptr.dtype.element_ty), mask=q_mask)
+    tl.store(lse_ptr + batch_head * queries + row, lse, mask=row < queries)
+    store_rows(out_ptr + batch_head * queries * head_dim, out, tile * BLOCK_M, queries, head_dim, BLOCK_M, BLOCK_D)
 
 
 def _forward(q, k, v, causal, scale, window, path):
@@ -138,21 +115,29 @@ def _forward(q, k, v, causal, scale, window, path):
     lse = torch.empty((batch, heads, queries), dtype=torch.float32, device=q.device)
     if not out.numel():
         return out, lse
-    tile = _tile(head_dim, path)
+    path, tile = choose(FORWARD, head_dim, path, q.device, describable(q, k, v))
+    if path == "fast":
+        attention_fast.launch(q, k, v, out, lse, causal, scale, window, tile)
+        return out, lse
     grid = (batch * heads * triton.cdiv(queries, tile["BLOCK_M"]),)
-    strides = (*q.stride(), *k.stride(), *v.stride())
     sizes = (heads, heads // k.shape[1], queries, k.shape[2], head_dim)
     attention_kernel[grid](
-        q, k, v, out, lse, *strides, *sizes, window or 0, scale, CAUSAL=causal, WINDOWED=window is not None, **tile
+        q,
+        k,
+        v,
+        out,
+        lse,
+        q.stride(),
+        k.stride(),
+        v.stride(),
+        *sizes,
+        window or 0,
+        scale,
+        CAUSAL=causal,
+        WINDOWED=window is not None,
+        **tile,
     )
     return out, lse
-
-
-def _tile(head_dim: int, path: str | None) -> dict:
-    """The tile of a path: ValueError for one that is none."""
-    if path not in (None, "plain"):
-        raise ValueError(f"path: got {path!r}, expected None or plain")
-    return PLAIN[block_d(head_dim)]
 
 
 class _Attention(torch.autograd.Function):
@@ -189,83 +174,15 @@ def flash_attention(
     strides; head_dim 1 to 256; heads a multiple of kv_heads, and query head h reads key head h // (heads // kv_heads).
     causal: query i sees the keys j <= i + keys - queries, so the last sees all. scale: a positive number, head_dim **
     -0.5 unless given. window: only keys less than so many positions from i + keys - queries are seen. path: which
-    kernel runs, chosen by the GPU unless given: 'plain' (pointers, any GPU).
+    kernel runs, chosen by the GPU unless given: 'plain' (pointers, any GPU) or 'fast' (tensor descriptors: Hopper or
+    later, strides but the last in multiples of 16 bytes).
 
     Returns out, contiguous, of q's shape and dtype; with return_lse also the log-sum-exp of each row's scores, [batch,
     heads, queries] fp32, natural logarithm, without a gradient. A row that sees no key has out 0 and lse -inf. Raises
     ValueError naming the argument.
     """
     scale = check_attention(q, k, v, scale, window)
-    _tile(q.shape[3], path)
+    choose(FORWARD, q.shape[3], path, q.device, describable(q, k, v))
     function = _Attention.apply if wants_grad(q, k, v) else _forward
     out, lse = function(q, k, v, causal, scale, window, path)
     return (out, lse) if return_lse else out
-
-
-def attention_ops(
-    batch: int,
-    heads: int,
-    queries: int,
-    keys: int,
-    head_dim: int,
-    dtype: torch.dtype,
-    *,
-    causal: bool = False,
-    kv_heads: int | None = None,
-    window: int | None = None,
-) -> dict[str, Traffic]:
-    """What attention composed of eager ops in `dtype` reads and writes, in order: the product that scales as it stores,
-    the mask where there is one ([queries, keys] of one byte), softmax, the second product."""
-    rows, size = batch * heads * queries, dtype.itemsize
-    full, cells = rows * keys * size, rows * keys
-    wide = rows * head_dim * size
-    kv = batch * (kv_heads or heads) * keys * head_dim * size
-
-    def op(read, written, flops):
-        return Traffic(read, written, flops, launches=1)
-
-    masked = causal or window is not None
-    mask = {"mask": op({"scores": full, "mask": queries * keys}, {"masked": full}, cells)} if masked else {}
-    product = 2 * cells * head_dim
-    return {
-        "q @ k^T": op({"q": wide, "k": kv}, {"scores": full}, product + cells),
-        **mask,
-        "softmax": op({"masked" if masked else "scores": full}, {"weights": full}, 5 * cells),
-        "weights @ v": op({"weights": full, "v": kv}, {"out": wide}, product),
-    }
-
-
-def attention_traffic(
-    batch: int,
-    heads: int,
-    queries: int,
-    keys: int,
-    head_dim: int,
-    dtype: torch.dtype,
-    *,
-    causal: bool = False,
-    kv_heads: int | None = None,
-    window: int | None = None,
-    path: str | None = "minimum",
-) -> Traffic:
-    """What attention forward moves: the 'minimum', each tensor once; 'naive', the eager ops of `attention_ops`; or what
-    the programs of a path of `flash_attention`'s ask for, None for the one that it chooses, the log-sum-exp included.
-
-    FLOPs of 'minimum' and of a path are those of both products over the pairs of query and key that are seen, four
-    times head_dim each, as papers count them. Raises ValueError for a path that is none.
-    """
-    if path == "naive":
-        ops = attention_ops(
-            batch, heads, queries, keys, head_dim, dtype, causal=causal, kv_heads=kv_heads, window=window
-        )
-        return sum(ops.values())
-    wide = batch * heads * queries * head_dim * dtype.itemsize
-    flops = 4 * batch * heads * pairs_seen(queries, keys, causal, window) * head_dim
-    if path == "minimum":
-        kv = batch * (kv_heads or heads) * keys * head_dim * dtype.itemsize
-        return Traffic({"q": wide, "k": kv, "v": kv}, {"out": wide}, flops, launches=1)
-    tile = _tile(head_dim, path)
-    visited = keys_visited(queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"])
-    kv = batch * heads * visited * head_dim * dtype.itemsize
-    written = {"lse": batch * heads * queries * 4, "out": wide}
-    return Traffic({"q": wide, "k": kv, "v": kv}, written, flops, launches=1)
