@@ -5,8 +5,7 @@ exp2(score - m); acc, `out`, the values added up with these weights. The row's r
 and commutative, so the parts may be any keys, and merged in any order: Milakov and Gimelshein's online softmax (2018),
 the values carried along.
 
-The parts are merged by a second kernel: on an H200 one launch, whose last program of a sequence waits for the others'
-states and merges them, took longer.
+A second kernel merges the parts: on an H200 one launch, in which the program that ends last merges, took longer.
 """
 
 from dataclasses import dataclass
