@@ -1,31 +1,18 @@
-"""What the kernels of attention share: which keys a query sees, tiles by the width of a head, checks of arguments.
+"""What the kernels of attention share: which keys a query sees, loads and stores of tiles, checks of arguments.
 
 Query i stands at position i + keys - queries: the last query sees the last key, FlashAttention's convention since
 version 2.1 (2023). Causal, it sees the keys up to its position; with a window of w, those less than w away.
 """
 
-from functools import cache
-
 import torch
 
 from instruments.backend import tl, triton
 from kernels.arguments import check_tensor
+from kernels.attention_plan import MAX_HEAD_DIM
 
 LOG2E = tl.constexpr(1.4426950408889634)  # every exponential is an exp2
 FLOOR = tl.constexpr(-1e38)  # a running maximum begins here: below every score, and a number, unlike -inf
-MAX_HEAD_DIM = 256
 DTYPES = (torch.float16, torch.bfloat16)
-
-#: Tiles of the plain kernel by the power of two that holds head_dim; wider heads leave registers for fewer keys.
-PLAIN = {
-    width: {"BLOCK_M": 64, "BLOCK_N": 64 if width <= 128 else 32, "BLOCK_D": width, "num_warps": 4, "num_stages": 2}
-    for width in (16, 32, 64, 128, 256)
-}
-
-
-def block_d(head_dim: int) -> int:
-    """The width of a tile that holds a head: matrix units multiply 16 columns at least."""
-    return max(16, triton.next_power_of_2(head_dim))
 
 
 @triton.jit
@@ -47,6 +34,21 @@ def key_range(
         last = tl.minimum(position + BLOCK_M - 1 + window, keys)
     if CAUSAL:
         last = tl.minimum(position + BLOCK_M, keys)
+    return first, last
+
+
+@triton.jit
+def seen_by_all(
+    first_query, queries, keys, window, BLOCK_M: tl.constexpr, CAUSAL: tl.constexpr, WINDOWED: tl.constexpr
+):
+    """(first, last): every query of a tile sees the keys in [first, last)."""
+    position = first_query + keys - queries
+    first, last = 0, keys
+    if WINDOWED:
+        first = position + BLOCK_M - window
+        last = tl.minimum(position + window, keys)
+    if CAUSAL:
+        last = tl.minimum(position + 1, keys)
     return first, last
 
 
@@ -105,45 +107,13 @@ def store_rows(ptr, tile, first, rows, head_dim, ROWS: tl.constexpr, BLOCK_D: tl
     tl.store(ptr + offsets, tile.to(ptr.dtype.element_ty), mask=(row < rows) & (col < head_dim))
 
 
-@cache
-def keys_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
-    """Keys that the tiles of queries of one head load, added up: `key_range` in Python, for the traffic model."""
-    total = 0
-    for first_query in range(0, queries, tile_m):
-        position, first, last = first_query + keys - queries, 0, keys
-        if window is not None:
-            first = max(position - window + 1, 0) // tile_n * tile_n
-            last = min(position + tile_m - 1 + window, keys)
-        if causal:
-            last = min(position + tile_m, keys)
-        total += max(0, min(triton.cdiv(last, tile_n) * tile_n, keys) - first) if last > first else 0
-    return total
-
-
-@cache
-def queries_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
-    """Queries that the tiles of keys of one head load, added up: `query_range` in Python, for the traffic model."""
-    total = 0
-    for first_key in range(0, keys, tile_n):
-        query, first, last = first_key - (keys - queries), 0, queries
-        if window is not None:
-            first = max(query - window + 1, 0) // tile_m * tile_m
-            last = min(query + tile_n - 1 + window, queries)
-        if causal:
-            first = max(query, 0) // tile_m * tile_m
-        total += max(0, min(triton.cdiv(last, tile_m) * tile_m, queries) - first) if last > first else 0
-    return total
-
-
-@cache
-def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int:
-    """Pairs of a query and a key that it sees."""
-    total = 0
-    for position in range(keys - queries, keys):
-        first = 0 if window is None else max(0, position - window + 1)
-        last = keys if window is None or causal else min(keys, position + window)
-        total += max(0, (min(last, position + 1) if causal else last) - first)
-    return total
+@triton.jit
+def load_statistics(lse_ptr, delta_ptr, first, queries, ROWS: tl.constexpr):
+    """(lse in units of log2(e), delta) of a tile's rows; infinite where a row saw no key: its weights become zero."""
+    row = first + tl.arange(0, ROWS)  # [ROWS]
+    lse = tl.load(lse_ptr + row, mask=row < queries, other=float("inf"))
+    lse = tl.where(lse == float("-inf"), float("inf"), lse) * LOG2E
+    return lse, tl.load(delta_ptr + row, mask=row < queries, other=0.0)
 
 
 def check_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, window: int | None = None):
