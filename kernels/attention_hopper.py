@@ -193,6 +193,11 @@ def _describe(x: torch.Tensor, rows: int):
     return TensorDescriptor(x, list(x.shape), [*strides, 1], tile, layout)
 
 
+def runs_on(device: torch.device) -> bool:
+    """Whether a device is a Hopper GPU."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+
+
 def launch(q, k, v, causal: bool, scale: float, return_lse: bool = False, programs: int = 132) -> tuple:
     """(out, lse or None) of what `flash_attention_hopper` has checked, none of it empty."""
     batch, heads, queries, head_dim = q.shape
@@ -223,7 +228,7 @@ def flash_attention_hopper(
     check_no_grad("flash_attention_hopper", q=q, k=k, v=v)
     if q.shape[3] not in PLANS:
         raise ValueError(f"q: got a head_dim of {q.shape[3]}, expected {' or '.join(map(str, PLANS))}")
-    if not q.is_cuda or torch.cuda.get_device_capability(q.device) != (9, 0):
+    if not runs_on(q.device):
         raise ValueError(f"q: got device {q.device}, expected a Hopper GPU (9.0); flash_attention runs on others too")
     if q.numel() and k.numel():
         out, lse = launch(q, k, v, causal, scale, return_lse, device_of(q.device).sms)
