@@ -76,7 +76,7 @@ def test_gradients_are_refused():
 @pytest.mark.skipif(runs_on(DEVICE), reason="needs another device")
 def test_another_device_is_named():
     q, k, v = tensors(1, 1, 1, 2, 2, 64)
-    with pytest.raises(ValueError, match=f"^q: got device {q.device}, expected a Hopper GPU"):
+    with pytest.raises(ValueError, match=r"^q: got device .+, expected a Hopper GPU"):
         flash_attention_hopper(q, k, v)
 
 
