@@ -1,5 +1,14 @@
 from tests.figures import case
-from widgets.pictures import bytes_and_launches, counts, curves, neighbours, passes, tile_and_strips, way_to_registers
+from widgets.pictures import (
+    bytes_and_launches,
+    counts,
+    curves,
+    merges,
+    neighbours,
+    passes,
+    tile_and_strips,
+    way_to_registers,
+)
 
 
 def test_names_of_curves_that_end_together_do_not_overlap():
@@ -23,6 +32,13 @@ def test_passes_and_counts():
     panel = passes({"kept": ["read", "write y"], "streamed": ["read", "read", "write y"]}, "Passes", "Two and three.")
     assert [bar.get_x() for bar in panel.figure.axes[0].patches] == [0, 1, 0, 1, 2] and panel.png
     assert counts({-8: 3, 0: 4}, (1, "all seven"), "Counts", "None is 1.", "value", "rows").png
+
+
+def test_merges_draws_a_dot_for_each():
+    panel = merges({"in turn": (((0, 1), 2), 3), "in pairs": ((0, 1), (2, 3))}, list("abcd"), "all", "T", "Two ways.")
+    (axes,) = panel.figure.axes
+    dots = [line.get_xydata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
+    assert [y for _, y in dots] == [1, 2, 3, 1, 1, 2] and len(axes.patches) == 8 and panel.sentence == "Two ways."
 
 
 def test_bytes_and_launches_names_the_kernel_furthest_above_the_line():
