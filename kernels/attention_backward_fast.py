@@ -21,17 +21,14 @@ def walk_queries(
     dout,
     shift_ptr,
     delta_ptr,
-    batch,
-    head,
+    at,
     begin,
     end,
     key,
     dk,
     dv,
     scale,
-    queries,
-    keys,
-    window,
+    sizes,
     CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr,
     MASKED: tl.constexpr,
@@ -41,14 +38,14 @@ def walk_queries(
     BLOCK_D: tl.constexpr = k_tile.shape[1]
     STAGES: tl.constexpr = 1 if MASKED else 2
     for start in tl.range(begin, end, BLOCK_M, num_stages=STAGES):
-        q_tile = load_tile(q, batch, head, start, BLOCK_M, BLOCK_D)
+        q_tile = load_tile(q, *at, start, BLOCK_M, BLOCK_D)
         scores = tl.dot(k_tile, q_tile.T)  # [BLOCK_N, BLOCK_M]
-        shift, delta = load_statistics(shift_ptr, delta_ptr, start, queries, BLOCK_M)
+        shift, delta = load_statistics(shift_ptr, delta_ptr, start, sizes[0], BLOCK_M)
         weights = tl.exp2(scores * (scale * LOG2E) - shift[None, :])
         if MASKED:
             query = start + tl.arange(0, BLOCK_M)[None, :]  # [1, BLOCK_M]
-            weights = tl.where(sees(query, key, queries, keys, window, CAUSAL, WINDOWED), weights, 0.0)
-        dout_tile = load_tile(dout, batch, head, start, BLOCK_M, BLOCK_D)
+            weights = tl.where(sees(query, key, *sizes, CAUSAL, WINDOWED), weights, 0.0)
+        dout_tile = load_tile(dout, *at, start, BLOCK_M, BLOCK_D)
         dweights = tl.dot(v_tile, dout_tile.T)
         dv = tl.dot(weights.to(dout_tile.dtype), dout_tile, dv)
         dscores = weights * (dweights - delta[None, :])
@@ -64,16 +61,13 @@ def walk_keys(
     v,
     shift,
     delta,
-    batch,
-    kv_head,
+    at,
     begin,
     end,
     query,
     dq,
     scale,
-    queries,
-    keys,
-    window,
+    sizes,
     CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr,
     MASKED: tl.constexpr,
@@ -84,20 +78,20 @@ def walk_keys(
     BLOCK_D: tl.constexpr = q_tile.shape[1]
     if MASKED:
         for start in tl.range(begin, end, BLOCK_N, num_stages=1):
-            k_tile = load_tile(k, batch, kv_head, start, BLOCK_N, BLOCK_D)
+            k_tile = load_tile(k, *at, start, BLOCK_N, BLOCK_D)
             weights = tl.exp2(tl.dot(q_tile, k_tile.T) * (scale * LOG2E) - shift[:, None])  # [BLOCK_M, BLOCK_N]
             key = start + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
-            weights = tl.where(sees(query, key, queries, keys, window, CAUSAL, WINDOWED), weights, 0.0)
-            dweights = tl.dot(dout_tile, load_tile(v, batch, kv_head, start, BLOCK_N, BLOCK_D).T)
+            weights = tl.where(sees(query, key, *sizes, CAUSAL, WINDOWED), weights, 0.0)
+            dweights = tl.dot(dout_tile, load_tile(v, *at, start, BLOCK_N, BLOCK_D).T)
             dscores = weights * (dweights - delta[:, None])
             dq = tl.dot(dscores.to(k_tile.dtype), k_tile, dq)
     elif begin < end:
-        dweights = tl.dot(dout_tile, load_tile(v, batch, kv_head, begin, BLOCK_N, BLOCK_D).T)
+        dweights = tl.dot(dout_tile, load_tile(v, *at, begin, BLOCK_N, BLOCK_D).T)
         for start in tl.range(begin, end, BLOCK_N):
-            k_tile = load_tile(k, batch, kv_head, start, BLOCK_N, BLOCK_D)
+            k_tile = load_tile(k, *at, start, BLOCK_N, BLOCK_D)
             scores = tl.dot(q_tile, k_tile.T)
             above = dweights - delta[:, None]  # now, so that the next product may take their registers
-            dweights = tl.dot(dout_tile, load_tile(v, batch, kv_head, start + BLOCK_N, BLOCK_N, BLOCK_D).T)
+            dweights = tl.dot(dout_tile, load_tile(v, *at, start + BLOCK_N, BLOCK_N, BLOCK_D).T)
             weights = tl.exp2(scores * (scale * LOG2E) - shift[:, None])
             dq = tl.dot((weights * above).to(k_tile.dtype), k_tile, dq)
     return dq
@@ -142,7 +136,9 @@ def attention_dkdv_fast_kernel(
         begin = tl.minimum(tl.cdiv(tl.maximum(diagonal, 0), BLOCK_M) * BLOCK_M, last)
     if WINDOWED:
         begin = last
+    sizes = queries, keys, window
     for head in tl.range(kv_head * group, kv_head * group + group):
+        at = batch, head
         rows_before = (batch.to(tl.int64) * kv_heads * group + head) * queries
         shift_head_ptr, delta_head_ptr = shift_ptr + rows_before, delta_ptr + rows_before
         if CAUSAL or WINDOWED:
@@ -153,17 +149,14 @@ def attention_dkdv_fast_kernel(
                 dout,
                 shift_head_ptr,
                 delta_head_ptr,
-                batch,
-                head,
+                at,
                 first,
                 begin,
                 key,
                 dk,
                 dv,
                 scale,
-                queries,
-                keys,
-                window,
+                sizes,
                 CAUSAL,
                 WINDOWED,
                 True,
@@ -176,17 +169,14 @@ def attention_dkdv_fast_kernel(
             dout,
             shift_head_ptr,
             delta_head_ptr,
-            batch,
-            head,
+            at,
             begin,
             last,
             key,
             dk,
             dv,
             scale,
-            queries,
-            keys,
-            window,
+            sizes,
             CAUSAL,
             WINDOWED,
             False,
@@ -232,6 +222,7 @@ def attention_dq_fast_kernel(
     query = first_query + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
     dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     first, last = key_range(first_query, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
+    at, sizes = (batch, kv_head), (queries, keys, window)
     begin, end = whole_range(first_query, first, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
     if WINDOWED:
         dq = walk_keys(
@@ -241,64 +232,23 @@ def attention_dq_fast_kernel(
             v,
             shift,
             delta,
-            batch,
-            kv_head,
+            at,
             first,
             tl.minimum(begin, last),
             query,
             dq,
             scale,
-            queries,
-            keys,
-            window,
+            sizes,
             CAUSAL,
             WINDOWED,
             True,
             BLOCK_N,
         )
     dq = walk_keys(
-        q_tile,
-        dout_tile,
-        k,
-        v,
-        shift,
-        delta,
-        batch,
-        kv_head,
-        begin,
-        end,
-        query,
-        dq,
-        scale,
-        queries,
-        keys,
-        window,
-        CAUSAL,
-        WINDOWED,
-        False,
-        BLOCK_N,
+        q_tile, dout_tile, k, v, shift, delta, at, begin, end, query, dq, scale, sizes, CAUSAL, WINDOWED, False, BLOCK_N
     )
     dq = walk_keys(
-        q_tile,
-        dout_tile,
-        k,
-        v,
-        shift,
-        delta,
-        batch,
-        kv_head,
-        end,
-        last,
-        query,
-        dq,
-        scale,
-        queries,
-        keys,
-        window,
-        CAUSAL,
-        WINDOWED,
-        True,
-        BLOCK_N,
+        q_tile, dout_tile, k, v, shift, delta, at, end, last, query, dq, scale, sizes, CAUSAL, WINDOWED, True, BLOCK_N
     )
     store_rows(dq_ptr + rows_before * head_dim, dq * scale, first_query, queries, head_dim, BLOCK_M, BLOCK_D)
 

@@ -30,8 +30,7 @@ def walk(
     q_tile,
     k,
     v,
-    batch,
-    kv_head,
+    at,
     begin,
     end,
     row,
@@ -39,27 +38,26 @@ def walk(
     largest,
     total,
     scale,
-    queries,
-    keys,
-    window,
+    sizes,
     CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr,
     MASKED: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """(out, largest, total) after the tiles of keys in [begin, end), as in the plain kernel; MASKED: some are not seen."""
+    """out, largest and total after the tiles of keys in [begin, end), as in the plain kernel. MASKED: some keys are not
+    seen. at: (batch, head) of k and v; sizes: what `sees` asks for."""
     BLOCK_D: tl.constexpr = q_tile.shape[1]
     for start in tl.range(begin, end, BLOCK_N):
-        scores = tl.dot(q_tile, load_tile(k, batch, kv_head, start, BLOCK_N, BLOCK_D).T)  # [BLOCK_M, BLOCK_N]
+        scores = tl.dot(q_tile, load_tile(k, *at, start, BLOCK_N, BLOCK_D).T)  # [BLOCK_M, BLOCK_N]
         if MASKED:
             key = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
-            seen = sees(row[:, None], key[None, :], queries, keys, window, CAUSAL, WINDOWED)
+            seen = sees(row[:, None], key[None, :], *sizes, CAUSAL, WINDOWED)
             scores = tl.where(seen, scores, float("-inf"))
         larger = tl.maximum(largest, tl.max(scores, axis=1) * scale)
         weights = tl.exp2(scores * scale - larger[:, None])
         repair = tl.exp2(largest - larger)
         total = total * repair + tl.sum(weights, axis=1)
-        v_tile = load_tile(v, batch, kv_head, start, BLOCK_N, BLOCK_D)
+        v_tile = load_tile(v, *at, start, BLOCK_N, BLOCK_D)
         out = tl.dot(weights.to(v_tile.dtype), v_tile, out * repair[:, None])
         largest = larger
     return out, largest, total
@@ -105,64 +103,17 @@ def attention_fast_kernel(
     out = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     first, last = key_range(first_query, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
     begin, end = whole_range(first_query, first, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
-    state = out, largest, total
+    at, sizes = (batch, kv_head), (queries, keys, window)
     if WINDOWED:
-        state = walk(
-            q_tile,
-            k,
-            v,
-            batch,
-            kv_head,
-            first,
-            tl.minimum(begin, last),
-            row,
-            *state,
-            scale,
-            queries,
-            keys,
-            window,
-            CAUSAL,
-            WINDOWED,
-            True,
-            BLOCK_N,
+        middle = tl.minimum(begin, last)
+        out, largest, total = walk(
+            q_tile, k, v, at, first, middle, row, out, largest, total, scale, sizes, CAUSAL, WINDOWED, True, BLOCK_N
         )
-    state = walk(
-        q_tile,
-        k,
-        v,
-        batch,
-        kv_head,
-        begin,
-        end,
-        row,
-        *state,
-        scale,
-        queries,
-        keys,
-        window,
-        CAUSAL,
-        WINDOWED,
-        False,
-        BLOCK_N,
+    out, largest, total = walk(
+        q_tile, k, v, at, begin, end, row, out, largest, total, scale, sizes, CAUSAL, WINDOWED, False, BLOCK_N
     )
     out, largest, total = walk(
-        q_tile,
-        k,
-        v,
-        batch,
-        kv_head,
-        end,
-        last,
-        row,
-        *state,
-        scale,
-        queries,
-        keys,
-        window,
-        CAUSAL,
-        WINDOWED,
-        True,
-        BLOCK_N,
+        q_tile, k, v, at, end, last, row, out, largest, total, scale, sizes, CAUSAL, WINDOWED, True, BLOCK_N
     )
     empty = total == 0.0
     out = out / tl.where(empty, 1.0, total)[:, None]

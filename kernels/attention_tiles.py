@@ -117,7 +117,7 @@ def store_rows(ptr, tile, first, rows, head_dim, ROWS: tl.constexpr, BLOCK_D: tl
 
 @triton.jit
 def load_statistics(shift_ptr, delta_ptr, first, queries, ROWS: tl.constexpr):
-    """(shift, delta) of a tile's rows, [ROWS] each; where there are none, infinite, so that weights become zero, and 0."""
+    """(shift, delta) of a tile's rows, [ROWS] each; infinity, for weights of zero, and 0 where there are none."""
     row = first + tl.arange(0, ROWS)
     mask = row < queries
     return tl.load(shift_ptr + row, mask=mask, other=float("inf")), tl.load(delta_ptr + row, mask=mask, other=0.0)
