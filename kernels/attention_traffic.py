@@ -61,15 +61,19 @@ def queries_visited(queries: int, keys: int, causal: bool, window: int | None, t
     return total
 
 
-@cache
+def _clamped_sum(first: int, count: int, most: int) -> int:
+    """The sum of min(max(x, 0), most) over the x in range(first, first + count)."""
+    low, high = (min(max(x, 0), most) for x in (first, first + count))
+    return (low + high - 1) * (high - low) // 2 + max(0, first + count - max(first, most)) * most
+
+
 def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int:
-    """Pairs of a query and a key that it sees."""
-    total = 0
-    for position in range(keys - queries, keys):
-        first = 0 if window is None else max(0, position - window + 1)
-        last = keys if window is None or causal else min(keys, position + window)
-        total += max(0, (min(last, position + 1) if causal else last) - first)
-    return total
+    """Pairs of a query and a key that it sees: of each query, keys up to its last one less those before its first."""
+    if not causal and window is None:
+        return queries * keys
+    position = keys - queries
+    last = _clamped_sum(position + (1 if causal else window), queries, keys)
+    return last if window is None else last - _clamped_sum(position - window + 1, queries, keys)
 
 
 def attention_ops(

@@ -131,7 +131,9 @@ def test_traffic_without_a_path_is_that_of_the_chosen_one():
     assert_counts(meter(flash_attention, q, k, v), attention_traffic(1, 2, 70, 70, 32, BF16, path=None))
 
 
-@pytest.mark.parametrize("queries, keys, causal, window", [(5, 9, True, None), (9, 5, True, 3), (7, 7, False, 2)])
+@pytest.mark.parametrize(
+    "queries, keys, causal, window", [(5, 9, True, None), (9, 5, True, 3), (7, 7, False, 2), (9, 4, False, 20)]
+)
 def test_pairs_seen(queries, keys, causal, window):
     ones = torch.zeros(1, 1, queries, 4), torch.zeros(1, 1, keys, 4), torch.eye(keys)[None, None]
     weights, _ = attention_reference(*ones, causal, None, window)
