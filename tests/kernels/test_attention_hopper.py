@@ -96,7 +96,7 @@ def test_results(sizes, head_dim, dtype):
         q, k, v = tensors(*sizes, head_dim, dtype, side_by_side=causal)
         out, lse = flash_attention_hopper(q, k, v, causal, return_lse=True)
         want, want_lse = attention_reference(q.double(), k.double(), v.double(), causal)
-        assert_close(out, want)
+        assert_close(out.flatten(2), want.flatten(2))  # a head at a time: weights are rounded too
         torch.testing.assert_close(lse.double(), want_lse, atol=1e-3, rtol=0)
         assert torch.equal(flash_attention_hopper(q, k, v, causal), out)
 
