@@ -188,7 +188,7 @@ COUNT = Task(
         ),
         Slip(
             "the length of the inner products is missing",
-            "Each of the block * block scores is a product of head_dim numbers, and each weight scales head_dim numbers.",
+            "A score is a product of head_dim numbers, and a weight scales head_dim numbers.",
             " * block * head_dim ->  * block",
         ),
     ),
@@ -274,13 +274,13 @@ def sink_slips(**answers: str | tuple) -> tuple:
         slip(
             "unrepaired",
             "what was added up so far was not repaired when a larger maximum came",
-            "out holds weights over the old maximum: multiply it by exp(m_old - m_new) before the tile's part is added.",
+            "out is over the old maximum: multiply it by exp(m_old - m_new) before the tile's part is added.",
             f"{CALL} -> = walked(scores, sink, TILE, repair_out=False)",
         ),
         slip(
             "unrepaired_sum",
             "the running sum was not repaired when a larger maximum came",
-            "l holds exponentials over the old maximum: multiply it by exp(m_old - m_new) before the tile's are added.",
+            "l is over the old maximum: multiply it by exp(m_old - m_new) before the tile's sum is added.",
             f"{CALL} -> = walked(scores, sink, TILE, repair_sum=False)",
             f"{CALL} -> = walked(scores, sink, TILE, repair_sum=False, repair_out=False)",
         ),
@@ -310,7 +310,7 @@ def sink_slips(**answers: str | tuple) -> tuple:
         slip(
             "base_two",
             "lse is in units of log(2)",
-            "lse is a natural logarithm: where the maximum and the sum are kept for exp2, multiply by log(2) at the end.",
+            "lse is a natural logarithm: where m and l are kept for exp2, multiply by log(2) at the end.",
             "largest + np.log(total) -> (largest + np.log(total)) / np.log(2)",
             results=("lse",),
         ),
@@ -340,8 +340,8 @@ def sink_slips(**answers: str | tuple) -> tuple:
         slip(
             "zero_scores",
             "lanes beyond the last key counted as scores of 0",
-            "A masked lane of k is 0 and gives a score of 0, which is no weight of 0: set scores beyond the last key to "
-            "-inf before the maximum.",
+            "A masked lane of k gives a score of 0, which is no weight of 0: set scores beyond the last key to -inf "
+            "before the maximum.",
             f"{CALL} -> = zero_lanes(scores, sink, TILE)",
         ),
     )
@@ -528,7 +528,7 @@ KERNEL_HINTS = {
     "tile_too_wide": f"No side of a tile is above {WIDEST}: walk over the keys in tiles.",
     "sixteen_bit": "Keep scores, m, l and out in fp32; only the weights may be rounded to v's dtype, as operand of the "
     "second product. For fp32 inputs, tl.dot(..., input_precision='ieee').",
-    "bytes": f"The minimum here is what tiles of {TILE_ROWS} queries ask for: k and v once per tile of queries, q once.",
+    "bytes": f"The minimum here is what tiles of {TILE_ROWS} queries ask for: k and v once each, q once.",
     "unwritten": "The grid has to cover every tile of queries of every head of every sequence.",
     "not_read": "Every query, key and value has to be read, in all sequences and heads.",
     "wrong": "Take one sequence, one head, one query and two tiles of keys, and follow m, l and out by hand.",
@@ -666,7 +666,7 @@ CAUSAL = Task(
             "the diagonal starts at the first key",
             "The queries are the last ones of the sequence: query i stands at key i + keys - queries.",
             " + keys - queries -> ",
-            answer=" + offset ->  + 0",
+            answer=("row + keys - queries -> row", "* BLOCK + keys - queries -> * BLOCK"),
         ),
         Slip("the mask is missing", "Keys after the query's own place have a score of -inf.", f"{SEEN} -> True"),
         Slip(
@@ -724,7 +724,7 @@ CAUSAL = Task(
         **KERNEL_HINTS,
         "bytes": f"The minimum here is what tiles of {TILE_ROWS} queries by {TILE_ROWS} keys ask for that lie on the "
         "diagonal or below: end the loop at the last key that the last query of the tile sees.",
-        "nan": "A row that sees no key has a maximum of -inf and a sum of 0: -inf - (-inf) and 0 / 0 are NaN. Elsewhere: "
+        "nan": "Of a row that sees no key m is -inf and l is 0, and -inf - (-inf) and 0 / 0 are NaN. Elsewhere: "
         + RUNNING,
     },
 )
@@ -828,8 +828,7 @@ GROUPED = Task(
         **KERNEL_HINTS,
         "bytes": "k and v are most of what moves: one program for each sequence and key head reads them once, for all "
         "query heads of the group. Rows of the tile that are no query head load nothing.",
-        "unwritten": "A program stores the rows of all query heads of its group; the grid has one for each sequence and "
-        "key head.",
+        "unwritten": "A program stores all query heads of its group; the grid has one for each sequence and key head.",
         "out_of_bounds": "The tile has 16 rows, and the group may have fewer: mask the heads beyond it in q, out and "
         "lse, and the keys beyond the last in k and v. The strides of k and v are their own.",
         "race": "Rows beyond the group belong to another program's heads: mask them in the store.",
@@ -956,8 +955,8 @@ MERGE = Task(
     minimum_bytes=merge_bytes,
     max_tile=(64, 64),
     hints={
-        "nan": "-inf - (-inf) is NaN, and so is inf / inf: subtract the largest of all log-sum-exps and the sink, which "
-        "is finite. Lanes beyond the last split are loaded with other=-inf, and their parts with other=0.0.",
+        "nan": "-inf - (-inf) and inf / inf are NaN: subtract the largest of all log-sum-exps and the sink, which is "
+        "finite. Lanes beyond the last split are loaded with other=-inf, and their parts with other=0.0.",
         "infinite": "Subtract the largest log-sum-exp, the sink included, before any exponential.",
         "bytes": "A part is needed once: load it, weight it, add it.",
         "out_of_bounds": "tl.arange takes a power of two: mask the lanes beyond the last split, and know the distance "
