@@ -266,6 +266,12 @@ def sink_slips(**answers: str | tuple) -> tuple:
             f"{SINK} ->  + 1",
         ),
         slip(
+            "zero_sink",
+            "the sink was taken to be 0",
+            "Each head has a sink of its own: start from the state m = sink, l = 1.",
+            f"{SINK} ->  + np.exp(0 - largest)",
+        ),
+        slip(
             "per_tile",
             "the sink was added once per tile",
             "One sink takes part in a row's sum, however many tiles the keys are in.",
@@ -588,6 +594,19 @@ def capped_causal(q, k, v, scale, cap):
     return np.einsum("bhqk,bkhd->bqhd", weights / np.where(total > 0, total, 1), v)
 
 
+def leaking(scores, seen, v, width, masked):
+    """Scores in which `masked` stands for what is not seen in tiles that are visited, lanes beyond the last key
+    included; and v with zeros for these."""
+    queries, keys = seen.shape
+    over = -keys % width
+    scores = np.pad(np.where(seen, scores, masked), [(0, 0)] * 3 + [(0, over)], constant_values=masked)
+    ends = (np.arange(queries) // width + 1) * width + keys - queries
+    visited = ceil(np.clip(ends, 0, keys), width) * width
+    return np.where(np.arange(keys + over) < visited[:, None], scores, -np.inf), np.pad(
+        v, [(0, 0), (0, over), (0, 0), (0, 0)]
+    )
+
+
 def of_prompt(batch, queries, keys, heads, head_dim, cap=4.0, scale=0.4, **more):
     """A prompt behind keys - queries keys that a cache holds."""
 
@@ -614,6 +633,7 @@ def causal_bytes(q, k, v, scale, cap):
 
 SEEN = "np.arange(keys) <= np.arange(queries)[:, None] + keys - queries"
 CAPPED = 'cap * np.tanh(np.einsum("bqhd,bkhd->bhqk", q, k) * scale / cap)'
+MASKED = "scores = np.where(seen, scores, -np.inf)"
 RAW = 'np.einsum("bqhd,bkhd->bhqk", q, k) * scale'
 
 CAUSAL = Task(
@@ -627,8 +647,8 @@ CAUSAL = Task(
         Case("1 x 96 queries and keys, 2 heads of 16", of_prompt(1, 96, 96, 2, 16)),
         Case("1 x 70 queries and keys, 1 head of 32: ragged", of_prompt(1, 70, 70, 1, 32, scale=0.25)),
         Case(
-            "1 x 64 queries at the end of 65 keys",
-            of_prompt(1, 64, 65, 1, 16),
+            "1 x 64 queries at the end of 97 keys",
+            of_prompt(1, 64, 97, 1, 16),
             hint="The queries are the last ones of the sequence: query i sees the keys up to i + keys - queries, which "
             "is the first key of a tile for some of them.",
         ),
@@ -677,10 +697,7 @@ CAUSAL = Task(
         Slip(
             "the scores were masked before the cap",
             "tanh(-inf) is -1, so a masked score becomes -cap and keeps a weight: cap first, then mask.",
-            (
-                f"{CAPPED} -> {RAW}",
-                "np.where(seen, scores, -np.inf) -> cap * np.tanh(np.where(seen, scores, -np.inf) / cap)",
-            ),
+            f"{MASKED} -> scores, v = leaking(scores, seen, v, TILE, -cap)",
         ),
         Slip("the scores were not capped", "Each score is cap * tanh(score / cap).", f"{CAPPED} -> {RAW}"),
         Slip(
@@ -703,7 +720,6 @@ CAUSAL = Task(
             "tanh(u) = 2 * sigmoid(2 u) - 1.",
             f"{CAPPED} -> cap / (1 + np.exp(-{RAW} / cap))",
             f"{CAPPED} -> cap * (2 / (1 + np.exp(-{RAW} / cap)) - 1)",
-            answer="tl.sigmoid(2 * s / cap) -> tl.sigmoid(s / cap)",
         ),
         Slip(
             "the scale was applied twice",
@@ -715,6 +731,7 @@ CAUSAL = Task(
             "a row that sees no key averages what it should not see",
             "A large negative number in place of -inf gives equal weights where every key is masked: use -inf, and "
             "make the output 0 where the sum is 0.",
+            f"{MASKED} -> scores, v = leaking(scores, seen, v, TILE, -1e9)",
             "seen, scores, -np.inf -> seen, scores, -1e9",
         ),
     ),
@@ -880,14 +897,14 @@ MERGE = Task(
         Case("7 splits, 1 sequence, 2 heads of 64", of_parts(7, 1, 2, 64)),
         Case("33 splits, 1 sequence, 1 head of 16", of_parts(33, 1, 1, 16)),
         Case(
-            "3 splits, log-sum-exps near 300",
-            of_parts(3, 2, 2, 16, around=300.0),
-            hint="exp(300) is infinity: subtract the largest log-sum-exp before the exponential.",
+            "3 splits, log-sum-exps near 110",
+            of_parts(3, 2, 2, 16, around=110.0),
+            hint="exp(110) is infinity: subtract the largest log-sum-exp before the exponential.",
         ),
         Case(
-            "3 splits, log-sum-exps near -300",
-            of_parts(3, 2, 2, 16, around=-300.0),
-            hint="exp(-300) is 0: subtract the largest log-sum-exp before the exponential.",
+            "3 splits, log-sum-exps near -110",
+            of_parts(3, 2, 2, 16, around=-110.0),
+            hint="exp(-110) is 0: subtract the largest log-sum-exp before the exponential.",
         ),
         Case(
             "4 splits, some of which saw no key",
