@@ -486,12 +486,6 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         ("sixteen_bit", "rounded_output"),
         ["16 bits", "fp32"],
     ),
-    "strides of contiguous tensors": (
-        "08.3",
-        [("*k.stride()[:3], *v.stride()[:3]", "*2 * (keys * heads * head_dim, heads * head_dim, head_dim)")],
-        ("nan", "out_of_bounds", "not_read"),
-        [],
-    ),
     "TF32": ("08.3", [(', input_precision="ieee"', "")], "tf32", ["ieee"]),
     "tiles of 16 queries": (
         "08.3",
@@ -506,7 +500,6 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         (),
         ["64 queries at the end of 97 keys"],
     ),
-    "the diagonal left out": ("08.4", [("key[None, :] <= place", "key[None, :] < place")], "slip", ["<=, not <"]),
     "masked, then capped": (
         "08.4",
         [
