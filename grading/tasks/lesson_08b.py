@@ -184,6 +184,7 @@ TILES = Task(
         Case("2 heads, 20 queries, 64 keys, tiles of 32", of_heads(2, 20, 64, 16)),
         Case("3 heads, 15 queries, 70 keys, tiles of 16: ragged", of_heads(3, 15, 70, 16, 16)),
         Case("2 heads, 12 queries, 40 keys, one tile of 64, another scale", of_heads(2, 12, 40, 32, 64, scale=0.125)),
+        Case("1 head, 10 queries, 300 keys, tiles of 8: many", of_heads(1, 10, 300, 16, 8)),
         Case("1 head, 9 queries, 1 key", of_heads(1, 9, 1, 16, around=2.0, apart=0.3)),
         Case("2 heads, 10 queries, 50 keys, sinks above the scores", of_heads(2, 10, 50, 16, sink=6.0)),
     ),
@@ -334,7 +335,7 @@ KEYS = Task(
     cases=(
         Case("1 x 64 queries and keys, 2 heads of 16", of_sequences(1, 64, 64, 2, 16)),
         Case("2 x 33 queries, 50 keys, 1 head of 32: ragged", of_sequences(2, 33, 50, 1, 32, scale=0.15)),
-        Case("1 x 70 queries, 20 keys, 2 heads of 16", of_sequences(1, 70, 20, 2, 16, cap=3.0)),
+        Case("2 x 40 queries, 20 keys, 2 heads of 16", of_sequences(2, 40, 20, 2, 16, cap=3.0)),
         Case(f"{PROGRAMS} x 2 queries, 1 key", of_sequences(PROGRAMS, 2, 1, 1, 16)),
     ),
     slips=(

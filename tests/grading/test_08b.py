@@ -78,7 +78,7 @@ def backward_tiles(q, k, v, sink, out, lse, dout, scale, block):
     return dq.half(), dk, dv, -(weight * delta).sum(dim=1)
 """,
     ),
-    "scores untransposed, tiles of 16 queries": (
+    "the derivative from tanh, tiles of 16 queries": (
         "08b.3",
         """
 @triton.jit
@@ -96,11 +96,11 @@ def walk(q_ptr, k_ptr, v_ptr, g_ptr, lse_ptr, delta_ptr, dk_ptr, dv_ptr, Q, K, H
         g = tl.load(g_ptr + ((b * Q + i[:, None]) * H + h) * D + d[None, :], ok[:, None], 0.0)
         lse = tl.load(lse_ptr + (b * H + h) * Q + i, ok, float("inf"))
         delta = tl.load(delta_ptr + (b * H + h) * Q + i, ok, 0.0)
-        t = 2 * tl.sigmoid(tl.dot(q, tl.trans(k), input_precision="ieee") * (2 * scale / cap)) - 1
-        p = tl.exp(cap * t - lse[:, None])
-        ds = p * (tl.dot(g, tl.trans(v), input_precision="ieee") - delta[:, None]) * (1 - t) * (1 + t)
-        dv = tl.dot(tl.trans(p), g, dv, input_precision="ieee")
-        dk = tl.dot(tl.trans(ds), q, dk, input_precision="ieee")
+        t = 2 * tl.sigmoid(tl.dot(k, tl.trans(q), input_precision="ieee") * (2 * scale / cap)) - 1
+        p = tl.exp(cap * t - lse[None, :])
+        ds = p * (tl.dot(v, tl.trans(g), input_precision="ieee") - delta[None, :]) * (1 - t) * (1 + t)
+        dv = tl.dot(p, g, dv, input_precision="ieee")
+        dk = tl.dot(ds, q, dk, input_precision="ieee")
     tl.store(dk_ptr + at, dk * scale, j[:, None] < K)
     tl.store(dv_ptr + at, dv, j[:, None] < K)
 
