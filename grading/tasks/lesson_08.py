@@ -6,7 +6,9 @@ from grading.arrays import spread
 from grading.tasks import Case, Slip, Task, gives, tensor
 
 EXERCISE = "08_flash_attention"
-PROGRAMS = 151  # sequences of one head: more programs than any GPU has multiprocessors, and a prime
+PROGRAMS = (
+    151  # sequences of one head: just more programs than any GPU has multiprocessors, each takes its milliseconds
+)
 
 
 def ceil(n: int, block: int) -> int:
@@ -533,12 +535,8 @@ def sink_bytes(q, k, v, sink, scale):
     }
 
 
-IEEE = (
-    "The interpreter multiplies exactly and does not show it. For fp32 inputs, say tl.dot(..., input_precision='ieee')."
-)
 STRIDES = "{0} are views: use the strides of each tensor, which need not be those of a contiguous one."
 KERNEL_HINTS = {
-    "tf32": IEEE,
     "nan": RUNNING + " Lanes beyond the last key must be loaded as 0: 0 times NaN is NaN.",
     "infinite": RUNNING,
     "overflow": RUNNING,
@@ -887,8 +885,7 @@ def merged(parts, lse, sink):
 
 
 def of_parts(splits, batch, heads, head_dim, around=3.0, spread_by=2.0, empty=(), sink=None):
-    """Partial results whose log-sum-exps lie around a number; empty: splits that saw no key, of every sequence or
-    ('all but', n) of the first alone."""
+    """Partial results whose log-sum-exps lie around a number. empty: (split, sequence), each of which saw no key."""
 
     def make(rng):
         parts, lse = values(rng, splits, batch, heads, head_dim), rng.normal(around, spread_by, (splits, batch, heads))

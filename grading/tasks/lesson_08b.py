@@ -3,7 +3,7 @@
 import numpy as np
 
 from grading.tasks import Case, Slip, Task, gives, tensor
-from grading.tasks.lesson_08 import IEEE, PROGRAMS, TILE_ROWS, WIDEST, ceil, one_of
+from grading.tasks.lesson_08 import PROGRAMS, TILE_ROWS, WIDEST, ceil, one_of
 
 EXERCISE = "08b_attention_backward"
 
@@ -381,7 +381,6 @@ KEYS = Task(
     minimum_bytes=backward_bytes,
     max_tile=(WIDEST, WIDEST),
     hints={
-        "tf32": IEEE,
         "out_of_bounds": "Mask the queries beyond the last in q, dout, lse and delta, and the keys in k, v, dk and dv.",
         "bytes": f"The minimum here is what tiles of {TILE_ROWS} keys ask for: k and v once, the others once per "
         "tile of keys.",
