@@ -1,0 +1,212 @@
+"""What attention moves: the traffic of both forms, forward and backward, that kernels/attention.py and
+kernels/attention_backward.py are held to.
+
+The tiles come from the tables that the launches read; which tiles are visited is counted as the kernels decide it.
+"""
+
+from functools import cache
+
+import torch
+
+from instruments import backend
+from instruments.backend import triton
+from instruments.traffic import Traffic
+from kernels.attention_plan import BACKWARD, FORWARD, choose
+
+
+@cache
+def keys_visited(
+    queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int, ahead: int = 0
+) -> int:
+    """Keys that the tiles of queries of one head load, added up: `key_range` in Python, for the traffic model. ahead:
+    tiles of keys that are loaded beyond the last one that is seen."""
+    total = 0
+    for first_query in range(0, queries, tile_m):
+        position, first, last = first_query + keys - queries, 0, keys
+        if window is not None:
+            first = max(position - window + 1, 0) // tile_n * tile_n
+            last = min(position + tile_m - 1 + window, keys)
+        if causal:
+            last = min(position + tile_m, keys)
+        total += min((triton.cdiv(last, tile_n) + ahead) * tile_n, keys) - first if last > first else 0
+    return total
+
+
+@cache
+def queries_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
+    """Queries that the tiles of keys of one head load, added up: `query_range` in Python, for the traffic model."""
+    total = 0
+    for first_key in range(0, keys, tile_n):
+        query, first, last = first_key - (keys - queries), 0, queries
+        if window is not None:
+            first = max(query - window + 1, 0) // tile_m * tile_m
+            last = min(query + tile_n - 1 + window, queries)
+        if causal:
+            first = max(query, 0) // tile_m * tile_m
+        total += max(0, min(triton.cdiv(last, tile_m) * tile_m, queries) - first) if last > first else 0
+    return total
+
+
+@cache
+def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int:
+    """Pairs of a query and a key that it sees."""
+    total = 0
+    for position in range(keys - queries, keys):
+        first = 0 if window is None else max(0, position - window + 1)
+        last = keys if window is None or causal else min(keys, position + window)
+        total += max(0, (min(last, position + 1) if causal else last) - first)
+    return total
+
+
+def attention_ops(
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+    kv_heads: int | None = None,
+    window: int | None = None,
+) -> dict[str, Traffic]:
+    """What attention composed of eager ops in `dtype` reads and writes, in order: the product that scales as it stores,
+    the mask where there is one ([queries, keys] of one byte), softmax, the second product."""
+    rows, size = batch * heads * queries, dtype.itemsize
+    full, cells = rows * keys * size, rows * keys
+    wide = rows * head_dim * size
+    kv = batch * (kv_heads or heads) * keys * head_dim * size
+
+    def op(read, written, flops):
+        return Traffic(read, written, flops, launches=1)
+
+    masked = causal or window is not None
+    mask = {"mask": op({"scores": full, "mask": queries * keys}, {"masked": full}, cells)} if masked else {}
+    product = 2 * cells * head_dim
+    return {
+        "q @ k^T": op({"q": wide, "k": kv}, {"scores": full}, product + cells),
+        **mask,
+        "softmax": op({"masked" if masked else "scores": full}, {"weights": full}, 5 * cells),
+        "weights @ v": op({"weights": full, "v": kv}, {"out": wide}, product),
+    }
+
+
+def attention_traffic(
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+    kv_heads: int | None = None,
+    window: int | None = None,
+    path: str | None = "minimum",
+) -> Traffic:
+    """What attention forward moves: the 'minimum', each tensor once; 'naive', the eager ops of `attention_ops`; or what
+    the programs of a path of `flash_attention`'s ask for, None for the one that it chooses, the log-sum-exp included.
+
+    FLOPs of 'minimum' and of a path are those of both products over the pairs of query and key that are seen, four
+    times head_dim each, as papers count them. Raises ValueError for a path that is none.
+    """
+    if path == "naive":
+        ops = attention_ops(
+            batch, heads, queries, keys, head_dim, dtype, causal=causal, kv_heads=kv_heads, window=window
+        )
+        return sum(ops.values())
+    wide = batch * heads * queries * head_dim * dtype.itemsize
+    flops = 4 * batch * heads * pairs_seen(queries, keys, causal, window) * head_dim
+    if path == "minimum":
+        kv = batch * (kv_heads or heads) * keys * head_dim * dtype.itemsize
+        return Traffic({"q": wide, "k": kv, "v": kv}, {"out": wide}, flops, launches=1)
+    _, tile = choose(FORWARD, head_dim, path, torch.device(backend.device()))
+    shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
+    per_key = batch * heads * head_dim * dtype.itemsize
+    k, v = keys_visited(*shape, ahead=tile.get("AHEAD", False)) * per_key, keys_visited(*shape) * per_key
+    written = {"lse": batch * heads * queries * 4, "out": wide}
+    return Traffic({"q": wide, "k": k, "v": v}, written, flops, launches=1)
+
+
+def attention_backward_ops(
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+    kv_heads: int | None = None,
+    window: int | None = None,
+) -> dict[str, Traffic]:
+    """What autograd runs after `attention_ops`, in order, from the weights that it kept."""
+    rows, size = batch * heads * queries, dtype.itemsize
+    full, cells, wide = rows * keys * size, rows * keys, rows * head_dim * size
+    kv = batch * (kv_heads or heads) * keys * head_dim * size
+    product = 2 * cells * head_dim
+
+    def op(read, written, flops):
+        return Traffic(read, written, flops, launches=1)
+
+    masked = causal or window is not None
+    mask = {"mask": op({"dmasked": full, "mask": queries * keys}, {"dscores": full}, cells)} if masked else {}
+    return {
+        "weights^T @ dout": op({"weights": full, "dout": wide}, {"dv": kv}, product),
+        "dout @ v^T": op({"dout": wide, "v": kv}, {"dweights": full}, product),
+        "softmax": op({"dweights": full, "weights": full}, {"dmasked" if masked else "dscores": full}, 4 * cells),
+        **mask,
+        "dscores @ k": op({"dscores": full, "k": kv}, {"dq": wide}, product + cells),
+        "dscores^T @ q": op({"dscores": full, "q": wide}, {"dk": kv}, product + cells),
+    }
+
+
+def attention_backward_traffic(
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+    kv_heads: int | None = None,
+    window: int | None = None,
+    path: str | None = "minimum",
+) -> Traffic:
+    """What attention's backward moves: the 'minimum', each tensor once; 'naive', the eager ops of
+    `attention_backward_ops`; or what the programs of a path ask for, None for the one that is chosen: delta's launch,
+    that of dk and dv, and that of dq.
+
+    FLOPs of 'minimum' are those of five products over the pairs seen, as papers count them; of a path, of the seven
+    that it does. Raises ValueError for a path that is none.
+    """
+    if path == "naive":
+        ops = attention_backward_ops(
+            batch, heads, queries, keys, head_dim, dtype, causal=causal, kv_heads=kv_heads, window=window
+        )
+        return sum(ops.values())
+    wide = batch * heads * queries * head_dim * dtype.itemsize
+    kv = batch * (kv_heads or heads) * keys * head_dim * dtype.itemsize
+    row = batch * heads * queries * 4
+    product = 2 * batch * heads * pairs_seen(queries, keys, causal, window) * head_dim
+    written = {"dq": wide, "dk": kv, "dv": kv}
+    if path == "minimum":
+        read = {"q": wide, "k": kv, "v": kv, "out": wide, "dout": wide, "lse": row}
+        return Traffic(read, written, 5 * product, launches=1)
+    path, tile = choose(BACKWARD, head_dim, path, torch.device(backend.device()))
+    shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
+    again = batch * heads * queries_visited(*shape)  # rows of q and dout that tiles of keys ask for
+    rows, per_key = again * head_dim * dtype.itemsize, batch * heads * head_dim * dtype.itemsize
+    k, v = keys_visited(*shape) * per_key, keys_visited(*shape, ahead=path == "fast") * per_key
+    delta = Traffic({"out": wide, "dout": wide}, {"delta": row}, launches=1)
+    dkdv = Traffic(
+        {"q": rows, "k": kv, "v": kv, "dout": rows, "lse": 4 * again, "delta": 4 * again},
+        {"dk": kv, "dv": kv},
+        4 * product,
+        launches=1,
+    )
+    dq = Traffic(
+        {"q": wide, "k": k, "v": v, "dout": wide, "lse": row, "delta": row}, {"dq": wide}, 3 * product, launches=1
+    )
+    return delta + dkdv + dq
