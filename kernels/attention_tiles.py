@@ -1,0 +1,107 @@
+"""What the kernels of attention share: which keys a query sees, tiles by the width of a head, checks of arguments.
+
+Query i stands at position i + keys - queries: the last query sees the last key, FlashAttention's convention since
+version 2.1 (2023). Causal, it sees the keys up to its position; with a window of w, those less than w away.
+"""
+
+from functools import cache
+
+import torch
+
+from instruments.backend import tl, triton
+from kernels.arguments import check_tensor
+
+LOG2E = tl.constexpr(1.4426950408889634)  # every exponential is an exp2
+FLOOR = tl.constexpr(-1e38)  # a running maximum begins here: below every score, and a number, unlike -inf
+MAX_HEAD_DIM = 256
+DTYPES = (torch.float16, torch.bfloat16)
+
+#: Tiles of the plain kernel by the power of two that holds head_dim; wider heads leave registers for fewer keys.
+PLAIN = {
+    width: {"BLOCK_M": 64, "BLOCK_N": 64 if width <= 128 else 32, "BLOCK_D": width, "num_warps": 4, "num_stages": 2}
+    for width in (16, 32, 64, 128, 256)
+}
+
+
+def block_d(head_dim: int) -> int:
+    """The width of a tile that holds a head: matrix units multiply 16 columns at least."""
+    return max(16, triton.next_power_of_2(head_dim))
+
+
+@triton.jit
+def key_range(
+    first_query, queries, keys, window, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL, WINDOWED: tl.constexpr
+):
+    """(first, last): keys that some query of a tile sees lie in [first, last), and first begins a tile of keys."""
+    position = first_query + keys - queries  # of the tile's first query; its last is at position + BLOCK_M - 1
+    first, last = 0, keys
+    if WINDOWED:
+        first = tl.maximum(position - window + 1, 0) // BLOCK_N * BLOCK_N
+        last = tl.minimum(position + BLOCK_M - 1 + window, keys)
+    if CAUSAL:
+        last = tl.minimum(position + BLOCK_M, keys)
+    return first, last
+
+
+@triton.jit
+def sees(query, key, queries, keys, window, CAUSAL: tl.constexpr, WINDOWED: tl.constexpr):
+    """Whether a query sees a key: bool of the shape that the two broadcast to."""
+    ahead = key - (query + keys - queries)
+    seen = key < keys
+    if CAUSAL:
+        seen &= ahead <= 0
+    if WINDOWED:
+        seen &= ahead > -window
+        if not CAUSAL:
+            seen &= ahead < window
+    return seen
+
+
+@cache
+def keys_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
+    """Keys that the tiles of queries of one head load, added up: `key_range` in Python, for the traffic model."""
+    total = 0
+    for first_query in range(0, queries, tile_m):
+        position, first, last = first_query + keys - queries, 0, keys
+        if window is not None:
+            first = max(position - window + 1, 0) // tile_n * tile_n
+            last = min(position + tile_m - 1 + window, keys)
+        if causal:
+            last = min(position + tile_m, keys)
+        total += max(0, min(triton.cdiv(last, tile_n) * tile_n, keys) - first) if last > first else 0
+    return total
+
+
+@cache
+def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int:
+    """Pairs of a query and a key that it sees."""
+    total = 0
+    for position in range(keys - queries, keys):
+        first = 0 if window is None else max(0, position - window + 1)
+        last = keys if window is None or causal else min(keys, position + window)
+        total += max(0, (min(last, position + 1) if causal else last) - first)
+    return total
+
+
+def check_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, window: int | None = None):
+    """Raise ValueError, naming the argument, unless attention can be computed of them; returns the scale."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        check_tensor(name, tensor, like=None if name == "q" else q, dtypes=DTYPES if name == "q" else (q.dtype,))
+        if tensor.dim() != 4:
+            raise ValueError(f"{name}: got {tensor.dim()} dimensions, expected 4: batch, heads, sequence, head_dim")
+    batch, heads, _, head_dim = q.shape
+    if not 1 <= head_dim <= MAX_HEAD_DIM:
+        raise ValueError(f"q: got a head_dim of {head_dim}, expected 1 to {MAX_HEAD_DIM}")
+    if k.shape[0] != batch or k.shape[3] != head_dim:
+        raise ValueError(
+            f"k: got shape {tuple(k.shape)}, expected ({batch}, kv_heads, keys, {head_dim}), after q of {tuple(q.shape)}"
+        )
+    if k.shape[1] < 1 or heads % k.shape[1]:
+        raise ValueError(f"k: got {k.shape[1]} heads, expected a number that divides the {heads} of q")
+    check_tensor("v", v, shape=k.shape, like=q, dtypes=(q.dtype,), why=", the shape of k")
+    if window is not None and (not isinstance(window, int) or window < 1):
+        raise ValueError(f"window: got {window!r}, expected None or a whole number of at least 1")
+    scale = head_dim**-0.5 if scale is None else scale
+    if not isinstance(scale, (int, float)) or not 0 < scale < float("inf"):
+        raise ValueError(f"scale: got {scale!r}, expected None or a positive number")
+    return scale
