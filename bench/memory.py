@@ -3,8 +3,8 @@
     python bench/memory.py [--json FILE]
     python bench/memory.py --list    anywhere: names the calls
 
-Writes `peaks` (instruments/results.py) into the figures' file, which bench/run.py makes: bench/results/<gpu>.json unless
-given. A call that does not find enough memory is recorded as such.
+Writes `peaks` (instruments/results.py) into the figures' file, which bench/run.py makes: bench/results/<gpu>.json
+unless given. A call that does not find enough memory is recorded as such.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from bench.run import need_same, versions
 from instruments import results, timing
 from instruments.results import Peak
 
-SECONDS = 0.5  # that one call is timed for, after the first
+SECONDS = 0.2  # that one call is timed for, after the first
 MOST = 20  # repetitions
 
 

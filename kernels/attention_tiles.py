@@ -57,30 +57,44 @@ def sees(query, key, queries, keys, window, CAUSAL: tl.constexpr, WINDOWED: tl.c
     return seen
 
 
+def keys_of_tile(
+    first_query: int, queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int
+) -> tuple[int, int]:
+    """(first, last): the keys that a tile of queries loads are [first, last). `key_range` in Python, whole tiles of
+    keys, the last of them cut where the keys end."""
+    position, first, last = first_query + keys - queries, 0, keys
+    if window is not None:
+        first = max(position - window + 1, 0) // tile_n * tile_n
+        last = min(position + tile_m - 1 + window, keys)
+    if causal:
+        last = min(position + tile_m, keys)
+    return first, min(triton.cdiv(last, tile_n) * tile_n, keys) if last > first else first
+
+
 @cache
 def keys_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
-    """Keys that the tiles of queries of one head load, added up: `key_range` in Python, for the traffic model."""
+    """Keys that the tiles of queries of one head load, added up, for the traffic model."""
     total = 0
     for first_query in range(0, queries, tile_m):
-        position, first, last = first_query + keys - queries, 0, keys
-        if window is not None:
-            first = max(position - window + 1, 0) // tile_n * tile_n
-            last = min(position + tile_m - 1 + window, keys)
-        if causal:
-            last = min(position + tile_m, keys)
-        total += max(0, min(triton.cdiv(last, tile_n) * tile_n, keys) - first) if last > first else 0
+        first, last = keys_of_tile(first_query, queries, keys, causal, window, tile_m, tile_n)
+        total += last - first
     return total
 
 
-@cache
 def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int:
     """Pairs of a query and a key that it sees."""
-    total = 0
-    for position in range(keys - queries, keys):
-        first = 0 if window is None else max(0, position - window + 1)
-        last = keys if window is None or causal else min(keys, position + window)
-        total += max(0, (min(last, position + 1) if causal else last) - first)
-    return total
+
+    def below(
+        ahead,
+    ):  # pairs whose key lies less than `ahead` beyond the query's position: a triangle, cut at both ends
+        def corner(position):  # the same for all positions up to this one
+            inside = max(0, min(position + ahead, keys))
+            return inside * (inside + 1) // 2 + max(0, position + ahead - keys) * keys
+
+        return corner(keys - 1) - corner(keys - queries - 1)
+
+    last = 1 if causal else keys + queries if window is None else window
+    return below(last) - (0 if window is None else below(1 - window))
 
 
 def check_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, window: int | None = None):

@@ -69,8 +69,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Counted:
-    """A call whose DRAM bytes, or whose peak of memory, are read: for the bytes, of one launch. variant: which way of the
-    kernel; make: gives the call."""
+    """A call whose DRAM bytes are read, then of one launch, or whose peak of memory. variant: which way of the kernel;
+    make: gives the call."""
 
     kernel: str
     variant: str

@@ -1,4 +1,4 @@
-"""Attention's forward with pieces left out or done twice: what a tile's time goes to.
+"""Attention's limits: the forward with pieces left out or done twice, and the memory that it needs by the sequence.
 
 At head_dim 64 the shape has as many bytes and FLOPs as at 128, and twice the scores.
 """
@@ -6,19 +6,13 @@ At head_dim 64 the shape has as many bytes and FLOPs as at 128, and twice the sc
 import torch
 
 from bench.cases import Case, Counted, launch_of, random
-from instruments.traffic import Traffic
+from kernels.attention import attention_traffic, flash_attention
 from kernels.attention_limits import VARIANTS, attention_limits
 
 DTYPE = torch.bfloat16
 SHAPES = ((4, 16, 4096, 128), (4, 32, 4096, 64))
+GROWN = tuple((1, 32, 1 << power, 128) for power in range(10, 18))  # a layer of Llama 3 8B, less its shared key heads
 RAGGED = ((1, 1, 128, 64), (1, 2, 256, 128))  # lengths are whole tiles here
-
-
-def _minimum(batch, heads, sequence, head_dim) -> Traffic:
-    size = batch * heads * sequence * head_dim * DTYPE.itemsize
-    return Traffic(
-        {"q": size, "k": size, "v": size}, {"out": size}, flops=4 * batch * heads * sequence**2 * head_dim, launches=1
-    )
 
 
 def _reference(q, k, v):
@@ -29,12 +23,13 @@ def _reference(q, k, v):
 
 
 def _case(*shape):
+    batch, heads, sequence, head_dim = shape
     return Case(
         "attention_limits",
         shape,
         DTYPE,
         lambda: tuple(random(*shape, dtype=DTYPE) for _ in range(3)),
-        _minimum(*shape),
+        attention_traffic(batch, heads, sequence, sequence, head_dim, DTYPE),
         _reference,
         {name: lambda name=name: lambda q, k, v: attention_limits(q, k, v, name) for name in VARIANTS},
     )
@@ -54,3 +49,39 @@ def sanitize(*size_and_dtype):
 
 def counted() -> list[Counted]:
     return [launch_of(case) for case in cases()]
+
+
+def _eager(q, k, v, unseen):
+    """Causal attention of eager ops: as attention_ops counts them, but that q is scaled apart."""
+    scores = (q * q.shape[-1] ** -0.5) @ k.mT
+    scores = scores.masked_fill(unseen, float("-inf"))
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def _grown(kernel, shape, variant, backward):
+    def make():
+        q, k, v = (random(*shape, dtype=DTYPE).requires_grad_(backward) for _ in range(3))
+        mask = ()
+        if variant == "eager ops":
+            mask = (torch.ones(shape[2], shape[2], dtype=torch.bool, device=q.device).triu(1),)
+
+        def forward():
+            return _eager(q, k, v, *mask) if mask else flash_attention(q, k, v, causal=True)
+
+        if not backward:
+            return forward
+        dout = random(*shape, dtype=DTYPE)
+        return lambda: torch.autograd.grad(forward(), (q, k, v), dout)
+
+    return Counted(kernel, variant, shape, make)
+
+
+def grown() -> list[Counted]:
+    """Forward, and forward with backward, causal: eager ops and flash_attention, until memory ends."""
+    ways = {"attention_causal": False, "attention_backward_causal": True}
+    return [
+        _grown(kernel, shape, variant, backward)
+        for kernel, backward in ways.items()
+        for variant in ("eager ops", "bytes-first")
+        for shape in GROWN
+    ]
