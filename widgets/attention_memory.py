@@ -79,9 +79,9 @@ def attention_memory(
         picture.show(sequence, now, grown, lines, card, end, bounds)
         return (
             f"{batch} x {heads} head{'s' * (heads > 1)}, {kv_heads} of keys, {sequence:,} tokens of {head_dim}, "
-            f"{dtype}, {mask}: the scores take {size(scores)}, {number(scores / work.bytes, digits=3)} times q, k, v and out "
-            f"({size(work.bytes)}). Eager ops hold {size(now[0])} at once; the {gpu}'s {size(card.memory)} end after "
-            f"{end:,} tokens. They move {size(eager.bytes)}, at least {time(bounds[0])}; one kernel moves "
+            f"{dtype}, {mask}: the scores take {size(scores)}, {number(scores / work.bytes, digits=3)} times q, k, v "
+            f"and out ({size(work.bytes)}). Eager ops hold {size(now[0])} at once; the {gpu}'s {size(card.memory)} end "
+            f"after {end:,} tokens. They move {size(eager.bytes)}, at least {time(bounds[0])}; one kernel moves "
             f"{size(work.bytes)}, at least {time(bounds[2])}, and its products take {time(bounds[3])} or more."
         )
 
