@@ -102,7 +102,8 @@ def after_patterns(function, *args) -> Answer:
     found = []
 
     def look(graph, inputs, **options):
-        ops = [str(node.target).split(".")[1].strip("_") for node in graph.graph.nodes if node.op == "call_function"]
+        calls = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+        ops = [getattr(call, "overloadpacket", call).__name__.strip("_") for call in calls]
         found.append(Answer(len(ops), [name for name in ops if name in _WORTH_A_NAME or "attention" in name]))
 
         def run(*inputs):
