@@ -23,8 +23,10 @@ from kernels.attention_tiles import (
     check_attention,
     key_range,
     keys_visited,
+    load_rows,
     pairs_seen,
     sees,
+    store_rows,
 )
 
 
@@ -62,18 +64,9 @@ def attention_kernel(
     v_ptr,
     out_ptr,
     lse_ptr,
-    q_batch_stride,
-    q_head_stride,
-    q_row_stride,
-    q_col_stride,
-    k_batch_stride,
-    k_head_stride,
-    k_row_stride,
-    k_col_stride,
-    v_batch_stride,
-    v_head_stride,
-    v_row_stride,
-    v_col_stride,
+    q_strides,
+    k_strides,
+    v_strides,
     heads,
     group,
     queries,
@@ -92,16 +85,12 @@ def attention_kernel(
     tiles = tl.cdiv(queries, BLOCK_M)
     batch_head, tile = (tl.program_id(0) // tiles).to(tl.int64), tl.program_id(0) % tiles
     batch, head = batch_head // heads, batch_head % heads
-    q_ptr += batch * q_batch_stride + head * q_head_stride
-    k_ptr += batch * k_batch_stride + head // group * k_head_stride
-    v_ptr += batch * v_batch_stride + head // group * v_head_stride
+    q_ptr += batch * q_strides[0] + head * q_strides[1]
+    k_ptr += batch * k_strides[0] + head // group * k_strides[1]
+    v_ptr += batch * v_strides[0] + head // group * v_strides[1]
 
     row = tile * BLOCK_M + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-    col = tl.arange(0, BLOCK_D)[None, :]  # [1, BLOCK_D]
-    q_mask = (row[:, None] < queries) & (col < head_dim)
-    q = tl.load(
-        q_ptr + row.to(tl.int64)[:, None] * q_row_stride + col * q_col_stride, mask=q_mask, other=0.0
-    )  # [BLOCK_M, BLOCK_D]
+    q = load_rows(q_ptr, tile * BLOCK_M, queries, head_dim, q_strides, BLOCK_M, BLOCK_D)
     largest = tl.full([BLOCK_M], FLOOR, dtype=tl.float32)  # of the scores so far, in units of log2(e)
     total = tl.zeros([BLOCK_M], dtype=tl.float32)  # of their exponentials, over that of the largest
     out = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)  # weighted values, over the same
@@ -109,9 +98,7 @@ def attention_kernel(
     first, last = key_range(tile * BLOCK_M, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
     for start in tl.range(first, last, BLOCK_N):
         key = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
-        mask = (key[:, None] < keys) & (col < head_dim)
-        key_row = key.to(tl.int64)[:, None]  # [BLOCK_N, 1]
-        k = tl.load(k_ptr + key_row * k_row_stride + col * k_col_stride, mask=mask, other=0.0)  # [BLOCK_N, BLOCK_D]
+        k = load_rows(k_ptr, start, keys, head_dim, k_strides, BLOCK_N, BLOCK_D)
         scores = tl.dot(q, k.T) * (scale * LOG2E)  # [BLOCK_M, BLOCK_N]
         seen = sees(row[:, None], key[None, :], queries, keys, window, CAUSAL, WINDOWED)
         scores = tl.where(seen, scores, float("-inf"))
@@ -120,16 +107,15 @@ def attention_kernel(
         weights = tl.exp2(scores - larger[:, None])
         repair = tl.exp2(largest - larger)  # of what was added up over the old largest
         total = total * repair + tl.sum(weights, axis=1)
-        v = tl.load(v_ptr + key_row * v_row_stride + col * v_col_stride, mask=mask, other=0.0)  # [BLOCK_N, BLOCK_D]
+        v = load_rows(v_ptr, start, keys, head_dim, v_strides, BLOCK_N, BLOCK_D)
         out = tl.dot(weights.to(v.dtype), v, out * repair[:, None])
         largest = larger
 
     empty = total == 0.0  # rows that saw no key
     out = out / tl.where(empty, 1.0, total)[:, None]
     lse = tl.where(empty, float("-inf"), (largest + tl.log2(total)) / LOG2E)
-    out_row = batch_head * queries + row  # [BLOCK_M]
-    tl.store(lse_ptr + out_row, lse, mask=row < queries)
-    tl.store(out_ptr + out_row[:, None] * head_dim + col, out.to(out_ptr.dtype.element_ty), mask=q_mask)
+    tl.store(lse_ptr + batch_head * queries + row, lse, mask=row < queries)
+    store_rows(out_ptr + batch_head * queries * head_dim, out, tile * BLOCK_M, queries, head_dim, BLOCK_M, BLOCK_D)
 
 
 def _forward(q, k, v, causal, scale, window, path):
@@ -140,10 +126,22 @@ def _forward(q, k, v, causal, scale, window, path):
         return out, lse
     tile = _tile(head_dim, path)
     grid = (batch * heads * triton.cdiv(queries, tile["BLOCK_M"]),)
-    strides = (*q.stride(), *k.stride(), *v.stride())
     sizes = (heads, heads // k.shape[1], queries, k.shape[2], head_dim)
     attention_kernel[grid](
-        q, k, v, out, lse, *strides, *sizes, window or 0, scale, CAUSAL=causal, WINDOWED=window is not None, **tile
+        q,
+        k,
+        v,
+        out,
+        lse,
+        q.stride(),
+        k.stride(),
+        v.stride(),
+        *sizes,
+        window or 0,
+        scale,
+        CAUSAL=causal,
+        WINDOWED=window is not None,
+        **tile,
     )
     return out, lse
 

@@ -30,7 +30,14 @@ def block_d(head_dim: int) -> int:
 
 @triton.jit
 def key_range(
-    first_query, queries, keys, window, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL, WINDOWED: tl.constexpr
+    first_query,
+    queries,
+    keys,
+    window,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
 ):
     """(first, last): keys that some query of a tile sees lie in [first, last), and first begins a tile of keys."""
     position = first_query + keys - queries  # of the tile's first query; its last is at position + BLOCK_M - 1
@@ -57,6 +64,47 @@ def sees(query, key, queries, keys, window, CAUSAL: tl.constexpr, WINDOWED: tl.c
     return seen
 
 
+@triton.jit
+def query_range(
+    first_key,
+    queries,
+    keys,
+    window,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
+):
+    """(first, last): queries that see some key of a tile lie in [first, last), and first begins a tile of queries."""
+    query = first_key - (keys - queries)  # that stands at the tile's first key
+    first, last = 0, queries
+    if WINDOWED:
+        first = tl.maximum(query - window + 1, 0) // BLOCK_M * BLOCK_M
+        last = tl.minimum(query + BLOCK_N - 1 + window, queries)
+    if CAUSAL:
+        first = tl.maximum(query, 0) // BLOCK_M * BLOCK_M
+    return first, last
+
+
+@triton.jit
+def load_rows(ptr, first, rows, head_dim, strides, ROWS: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Rows of one head from `first` on, [ROWS, BLOCK_D], zero where there are none. ptr: its first element; strides: of
+    the whole tensor, of which the last two are the head's."""
+    row = first + tl.arange(0, ROWS)[:, None]  # [ROWS, 1]
+    col = tl.arange(0, BLOCK_D)[None, :]  # [1, BLOCK_D]
+    offsets = row.to(tl.int64) * strides[2] + col.to(tl.int64) * strides[3]
+    return tl.load(ptr + offsets, mask=(row < rows) & (col < head_dim), other=0.0)
+
+
+@triton.jit
+def store_rows(ptr, tile, first, rows, head_dim, ROWS: tl.constexpr, BLOCK_D: tl.constexpr):
+    """The inverse, into a contiguous head: tile [ROWS, BLOCK_D], rounded to the dtype of ptr."""
+    row = first + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK_D)[None, :]
+    offsets = row.to(tl.int64) * head_dim + col
+    tl.store(ptr + offsets, tile.to(ptr.dtype.element_ty), mask=(row < rows) & (col < head_dim))
+
+
 def keys_of_tile(
     first_query: int, queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int
 ) -> tuple[int, int]:
@@ -81,13 +129,26 @@ def keys_visited(queries: int, keys: int, causal: bool, window: int | None, tile
     return total
 
 
+@cache
+def queries_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
+    """Queries that the tiles of keys of one head load, added up: `query_range` in Python, for the traffic model."""
+    total = 0
+    for first_key in range(0, keys, tile_n):
+        query, first, last = first_key - (keys - queries), 0, queries
+        if window is not None:
+            first = max(query - window + 1, 0) // tile_m * tile_m
+            last = min(query + tile_n - 1 + window, queries)
+        if causal:
+            first = max(query, 0) // tile_m * tile_m
+        total += max(0, min(triton.cdiv(last, tile_m) * tile_m, queries) - first) if last > first else 0
+    return total
+
+
 def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int:
     """Pairs of a query and a key that it sees."""
 
-    def below(
-        ahead,
-    ):  # pairs whose key lies less than `ahead` beyond the query's position: a triangle, cut at both ends
-        def corner(position):  # the same for all positions up to this one
+    def below(ahead):  # pairs whose key lies less than `ahead` beyond the query's position
+        def corner(position):  # the same of all positions up to this one: a triangle, cut off at both ends
             inside = max(0, min(position + ahead, keys))
             return inside * (inside + 1) // 2 + max(0, position + ahead - keys) * keys
 
@@ -107,9 +168,7 @@ def check_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: fl
     if not 1 <= head_dim <= MAX_HEAD_DIM:
         raise ValueError(f"q: got a head_dim of {head_dim}, expected 1 to {MAX_HEAD_DIM}")
     if k.shape[0] != batch or k.shape[3] != head_dim:
-        raise ValueError(
-            f"k: got shape {tuple(k.shape)}, expected ({batch}, kv_heads, keys, {head_dim}), after q of {tuple(q.shape)}"
-        )
+        raise ValueError(f"k: got shape {tuple(k.shape)}, expected ({batch}, kv_heads, keys, {head_dim}), to go with q")
     if k.shape[1] < 1 or heads % k.shape[1]:
         raise ValueError(f"k: got {k.shape[1]} heads, expected a number that divides the {heads} of q")
     check_tensor("v", v, shape=k.shape, like=q, dtypes=(q.dtype,), why=", the shape of k")
