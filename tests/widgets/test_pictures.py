@@ -1,4 +1,5 @@
 from tests.figures import case
+from widgets.attention_drawings import backward_walks, forward_tiles
 from widgets.pictures import bytes_and_launches, counts, curves, neighbours, passes, tile_and_strips, way_to_registers
 
 
@@ -46,4 +47,12 @@ def test_the_way_to_registers_is_said():
     assert panel.png and panel.sentence == (
         "A: kept 1.00 trips from DRAM to L2, 1.00 from L2 to L1, 2.00 from L1 to registers, 517 µs; "
         "twice 1.10 trips from DRAM to L2, 2.00 from L2 to L1, 3.00 from L1 to registers, 661 µs."
+    )
+
+
+def test_attentions_drawings_say_what_they_show():
+    drawn = {panel.title: panel.sentence for panel in (forward_tiles(), backward_walks())}
+    assert (
+        "no scores" in drawn["The scores live for one tile"]
+        and "adds up dk and dv" in drawn["Two walks over the same tiles"]
     )
