@@ -63,7 +63,7 @@ def forward_tiles() -> Panel:
         axes.text(x, 265, below, fontsize=8.5, ha="center", va="center")
     _arrow(axes, (560, 193), (500, 225))
     _arrow(axes, (590, 193), (606, 225))
-    axes.text(680, 207, "repaired, then added to", fontsize=9, ha="center", va="center")
+    axes.text(676, 207, "repaired, then added to", fontsize=8.5, ha="center", va="center")
     _arrow(axes, (344, 180), (406, 180), "#8a5f00")
     _arrow(axes, (406, 210), (344, 210), "#00694d")
     axes.text(375, 166, "read", fontsize=9, ha="center", va="center", color="#8a5f00")
