@@ -13,21 +13,10 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from instruments.backend import tl, triton
-from instruments.traffic import Traffic
 from kernels.arguments import wants_grad
-from kernels.attention_tiles import (
-    FLOOR,
-    LOG2E,
-    PLAIN,
-    block_d,
-    check_attention,
-    key_range,
-    keys_visited,
-    load_rows,
-    pairs_seen,
-    sees,
-    store_rows,
-)
+from kernels.attention_tiles import FLOOR, LOG2E, check_attention, forward_tile, key_range, load_rows, sees, store_rows
+from kernels.attention_traffic import attention_ops as attention_ops
+from kernels.attention_traffic import attention_traffic as attention_traffic
 
 
 def attention_reference(
@@ -124,7 +113,7 @@ def _forward(q, k, v, causal, scale, window, path):
     lse = torch.empty((batch, heads, queries), dtype=torch.float32, device=q.device)
     if not out.numel():
         return out, lse
-    tile = _tile(head_dim, path)
+    tile = forward_tile(head_dim, path)
     grid = (batch * heads * triton.cdiv(queries, tile["BLOCK_M"]),)
     sizes = (heads, heads // k.shape[1], queries, k.shape[2], head_dim)
     attention_kernel[grid](
@@ -144,13 +133,6 @@ def _forward(q, k, v, causal, scale, window, path):
         **tile,
     )
     return out, lse
-
-
-def _tile(head_dim: int, path: str | None) -> dict:
-    """The tile of a path: ValueError for one that is none."""
-    if path not in (None, "plain"):
-        raise ValueError(f"path: got {path!r}, expected None or plain")
-    return PLAIN[block_d(head_dim)]
 
 
 class _Attention(torch.autograd.Function):
@@ -194,76 +176,7 @@ def flash_attention(
     ValueError naming the argument.
     """
     scale = check_attention(q, k, v, scale, window)
-    _tile(q.shape[3], path)
+    forward_tile(q.shape[3], path)
     function = _Attention.apply if wants_grad(q, k, v) else _forward
     out, lse = function(q, k, v, causal, scale, window, path)
     return (out, lse) if return_lse else out
-
-
-def attention_ops(
-    batch: int,
-    heads: int,
-    queries: int,
-    keys: int,
-    head_dim: int,
-    dtype: torch.dtype,
-    *,
-    causal: bool = False,
-    kv_heads: int | None = None,
-    window: int | None = None,
-) -> dict[str, Traffic]:
-    """What attention composed of eager ops in `dtype` reads and writes, in order: the product that scales as it stores,
-    the mask where there is one ([queries, keys] of one byte), softmax, the second product."""
-    rows, size = batch * heads * queries, dtype.itemsize
-    full, cells = rows * keys * size, rows * keys
-    wide = rows * head_dim * size
-    kv = batch * (kv_heads or heads) * keys * head_dim * size
-
-    def op(read, written, flops):
-        return Traffic(read, written, flops, launches=1)
-
-    masked = causal or window is not None
-    mask = {"mask": op({"scores": full, "mask": queries * keys}, {"masked": full}, cells)} if masked else {}
-    product = 2 * cells * head_dim
-    return {
-        "q @ k^T": op({"q": wide, "k": kv}, {"scores": full}, product + cells),
-        **mask,
-        "softmax": op({"masked" if masked else "scores": full}, {"weights": full}, 5 * cells),
-        "weights @ v": op({"weights": full, "v": kv}, {"out": wide}, product),
-    }
-
-
-def attention_traffic(
-    batch: int,
-    heads: int,
-    queries: int,
-    keys: int,
-    head_dim: int,
-    dtype: torch.dtype,
-    *,
-    causal: bool = False,
-    kv_heads: int | None = None,
-    window: int | None = None,
-    path: str | None = "minimum",
-) -> Traffic:
-    """What attention forward moves: the 'minimum', each tensor once; 'naive', the eager ops of `attention_ops`; or what
-    the programs of a path of `flash_attention`'s ask for, None for the one that it chooses, the log-sum-exp included.
-
-    FLOPs of 'minimum' and of a path are those of both products over the pairs of query and key that are seen, four
-    times head_dim each, as papers count them. Raises ValueError for a path that is none.
-    """
-    if path == "naive":
-        ops = attention_ops(
-            batch, heads, queries, keys, head_dim, dtype, causal=causal, kv_heads=kv_heads, window=window
-        )
-        return sum(ops.values())
-    wide = batch * heads * queries * head_dim * dtype.itemsize
-    flops = 4 * batch * heads * pairs_seen(queries, keys, causal, window) * head_dim
-    if path == "minimum":
-        kv = batch * (kv_heads or heads) * keys * head_dim * dtype.itemsize
-        return Traffic({"q": wide, "k": kv, "v": kv}, {"out": wide}, flops, launches=1)
-    tile = _tile(head_dim, path)
-    visited = keys_visited(queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"])
-    kv = batch * heads * visited * head_dim * dtype.itemsize
-    written = {"lse": batch * heads * queries * 4, "out": wide}
-    return Traffic({"q": wide, "k": kv, "v": kv}, written, flops, launches=1)

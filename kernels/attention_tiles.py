@@ -4,8 +4,6 @@ Query i stands at position i + keys - queries: the last query sees the last key,
 version 2.1 (2023). Causal, it sees the keys up to its position; with a window of w, those less than w away.
 """
 
-from functools import cache
-
 import torch
 
 from instruments.backend import tl, triton
@@ -16,16 +14,33 @@ FLOOR = tl.constexpr(-1e38)  # a running maximum begins here: below every score,
 MAX_HEAD_DIM = 256
 DTYPES = (torch.float16, torch.bfloat16)
 
-#: Tiles of the plain kernel by the power of two that holds head_dim; wider heads leave registers for fewer keys.
-PLAIN = {
-    width: {"BLOCK_M": 64, "BLOCK_N": 64 if width <= 128 else 32, "BLOCK_D": width, "num_warps": 4, "num_stages": 2}
-    for width in (16, 32, 64, 128, 256)
-}
+
+def _square(width: int, side: int, stages: int) -> dict:
+    return {"BLOCK_M": side, "BLOCK_N": side, "BLOCK_D": width, "num_warps": 4, "num_stages": stages}
+
+
+#: Tiles of the plain kernels by the power of two that holds head_dim: wide heads leave registers for fewer rows.
+PLAIN = {width: _square(width, 64 if width <= 128 else 32, 2) for width in (16, 32, 64, 128, 256)}
+PLAIN_BACKWARD = {width: _square(width, 64 if width <= 64 else 32, 2) for width in (16, 32, 64, 128, 256)}
 
 
 def block_d(head_dim: int) -> int:
     """The width of a tile that holds a head: matrix units multiply 16 columns at least."""
     return max(16, triton.next_power_of_2(head_dim))
+
+
+def forward_tile(head_dim: int, path: str | None) -> dict:
+    """The tile of a path of `flash_attention`'s; ValueError for one that is none."""
+    if path not in (None, "plain"):
+        raise ValueError(f"path: got {path!r}, expected None or plain")
+    return PLAIN[block_d(head_dim)]
+
+
+def backward_tile(head_dim: int, path: str | None) -> dict:
+    """The same of `attention_backward`'s."""
+    if path not in (None, "plain"):
+        raise ValueError(f"path: got {path!r}, expected None or plain")
+    return PLAIN_BACKWARD[block_d(head_dim)]
 
 
 @triton.jit
@@ -103,59 +118,6 @@ def store_rows(ptr, tile, first, rows, head_dim, ROWS: tl.constexpr, BLOCK_D: tl
     col = tl.arange(0, BLOCK_D)[None, :]
     offsets = row.to(tl.int64) * head_dim + col
     tl.store(ptr + offsets, tile.to(ptr.dtype.element_ty), mask=(row < rows) & (col < head_dim))
-
-
-def keys_of_tile(
-    first_query: int, queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int
-) -> tuple[int, int]:
-    """(first, last): the keys that a tile of queries loads are [first, last). `key_range` in Python, whole tiles of
-    keys, the last of them cut where the keys end."""
-    position, first, last = first_query + keys - queries, 0, keys
-    if window is not None:
-        first = max(position - window + 1, 0) // tile_n * tile_n
-        last = min(position + tile_m - 1 + window, keys)
-    if causal:
-        last = min(position + tile_m, keys)
-    return first, min(triton.cdiv(last, tile_n) * tile_n, keys) if last > first else first
-
-
-@cache
-def keys_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
-    """Keys that the tiles of queries of one head load, added up, for the traffic model."""
-    total = 0
-    for first_query in range(0, queries, tile_m):
-        first, last = keys_of_tile(first_query, queries, keys, causal, window, tile_m, tile_n)
-        total += last - first
-    return total
-
-
-@cache
-def queries_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
-    """Queries that the tiles of keys of one head load, added up: `query_range` in Python, for the traffic model."""
-    total = 0
-    for first_key in range(0, keys, tile_n):
-        query, first, last = first_key - (keys - queries), 0, queries
-        if window is not None:
-            first = max(query - window + 1, 0) // tile_m * tile_m
-            last = min(query + tile_n - 1 + window, queries)
-        if causal:
-            first = max(query, 0) // tile_m * tile_m
-        total += max(0, min(triton.cdiv(last, tile_m) * tile_m, queries) - first) if last > first else 0
-    return total
-
-
-def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int:
-    """Pairs of a query and a key that it sees."""
-
-    def below(ahead):  # pairs whose key lies less than `ahead` beyond the query's position
-        def corner(position):  # the same of all positions up to this one: a triangle, cut off at both ends
-            inside = max(0, min(position + ahead, keys))
-            return inside * (inside + 1) // 2 + max(0, position + ahead - keys) * keys
-
-        return corner(keys - 1) - corner(keys - queries - 1)
-
-    last = 1 if causal else keys + queries if window is None else window
-    return below(last) - (0 if window is None else below(1 - window))
 
 
 def check_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, window: int | None = None):

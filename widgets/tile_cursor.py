@@ -8,7 +8,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from kernels.attention_tiles import PLAIN, keys_of_tile, sees
+from kernels.attention_tiles import PLAIN, sees
+from kernels.attention_traffic import keys_of_tile
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, RED, SKY, Example, Panel, canvas, menu, whole
 
 EXAMPLE = Example(typed="9", told="step 9 of 16", shown={"program": 15, "step": 2})

@@ -1,0 +1,221 @@
+"""What attention moves: the traffic of both forms, forward and backward, that kernels/attention.py and
+kernels/attention_backward.py are held to.
+
+The tiles come from the tables that the launches read; which tiles are visited is counted as the kernels decide it.
+"""
+
+from functools import cache
+
+import torch
+
+from instruments.backend import triton
+from instruments.traffic import Traffic
+from kernels.attention_tiles import backward_tile, forward_tile
+
+
+def keys_of_tile(
+    first_query: int, queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int
+) -> tuple[int, int]:
+    """(first, last): the keys that a tile of queries loads are [first, last). `key_range` in Python, whole tiles of
+    keys, the last of them cut where the keys end."""
+    position, first, last = first_query + keys - queries, 0, keys
+    if window is not None:
+        first = max(position - window + 1, 0) // tile_n * tile_n
+        last = min(position + tile_m - 1 + window, keys)
+    if causal:
+        last = min(position + tile_m, keys)
+    return first, min(triton.cdiv(last, tile_n) * tile_n, keys) if last > first else first
+
+
+@cache
+def keys_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
+    """Keys that the tiles of queries of one head load, added up."""
+    total = 0
+    for first_query in range(0, queries, tile_m):
+        first, last = keys_of_tile(first_query, queries, keys, causal, window, tile_m, tile_n)
+        total += last - first
+    return total
+
+
+@cache
+def queries_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
+    """Queries that the tiles of keys of one head load, added up: `query_range` in Python, for the traffic model."""
+    total = 0
+    for first_key in range(0, keys, tile_n):
+        query, first, last = first_key - (keys - queries), 0, queries
+        if window is not None:
+            first = max(query - window + 1, 0) // tile_m * tile_m
+            last = min(query + tile_n - 1 + window, queries)
+        if causal:
+            first = max(query, 0) // tile_m * tile_m
+        total += max(0, min(triton.cdiv(last, tile_m) * tile_m, queries) - first) if last > first else 0
+    return total
+
+
+def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int:
+    """Pairs of a query and a key that it sees."""
+
+    def below(ahead):  # pairs whose key lies less than `ahead` beyond the query's position
+        def corner(position):  # the same of all positions up to this one: a triangle, cut off at both ends
+            inside = max(0, min(position + ahead, keys))
+            return inside * (inside + 1) // 2 + max(0, position + ahead - keys) * keys
+
+        return corner(keys - 1) - corner(keys - queries - 1)
+
+    last = 1 if causal else keys + queries if window is None else window
+    return below(last) - (0 if window is None else below(1 - window))
+
+
+def attention_ops(
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+    kv_heads: int | None = None,
+    window: int | None = None,
+) -> dict[str, Traffic]:
+    """What attention composed of eager ops in `dtype` reads and writes, in order: the product that scales as it stores,
+    the mask where there is one ([queries, keys] of one byte), softmax, the second product."""
+    rows, size = batch * heads * queries, dtype.itemsize
+    full, cells = rows * keys * size, rows * keys
+    wide = rows * head_dim * size
+    kv = batch * (kv_heads or heads) * keys * head_dim * size
+
+    def op(read, written, flops):
+        return Traffic(read, written, flops, launches=1)
+
+    masked = causal or window is not None
+    mask = {"mask": op({"scores": full, "mask": queries * keys}, {"masked": full}, cells)} if masked else {}
+    product = 2 * cells * head_dim
+    return {
+        "q @ k^T": op({"q": wide, "k": kv}, {"scores": full}, product + cells),
+        **mask,
+        "softmax": op({"masked" if masked else "scores": full}, {"weights": full}, 5 * cells),
+        "weights @ v": op({"weights": full, "v": kv}, {"out": wide}, product),
+    }
+
+
+def attention_traffic(
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+    kv_heads: int | None = None,
+    window: int | None = None,
+    path: str | None = "minimum",
+) -> Traffic:
+    """What attention forward moves: the 'minimum', each tensor once; 'naive', the eager ops of `attention_ops`; or what
+    the programs of a path of `flash_attention`'s ask for, None for the one that it chooses, the log-sum-exp included.
+
+    FLOPs of 'minimum' and of a path are those of both products over the pairs of query and key that are seen, four
+    times head_dim each, as papers count them. Raises ValueError for a path that is none.
+    """
+    if path == "naive":
+        ops = attention_ops(
+            batch, heads, queries, keys, head_dim, dtype, causal=causal, kv_heads=kv_heads, window=window
+        )
+        return sum(ops.values())
+    wide = batch * heads * queries * head_dim * dtype.itemsize
+    flops = 4 * batch * heads * pairs_seen(queries, keys, causal, window) * head_dim
+    if path == "minimum":
+        kv = batch * (kv_heads or heads) * keys * head_dim * dtype.itemsize
+        return Traffic({"q": wide, "k": kv, "v": kv}, {"out": wide}, flops, launches=1)
+    tile = forward_tile(head_dim, path)
+    visited = keys_visited(queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"])
+    kv = batch * heads * visited * head_dim * dtype.itemsize
+    written = {"lse": batch * heads * queries * 4, "out": wide}
+    return Traffic({"q": wide, "k": kv, "v": kv}, written, flops, launches=1)
+
+
+def attention_backward_ops(
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+    kv_heads: int | None = None,
+    window: int | None = None,
+) -> dict[str, Traffic]:
+    """What autograd runs after `attention_ops`, in order, from the weights that it kept."""
+    rows, size = batch * heads * queries, dtype.itemsize
+    full, cells, wide = rows * keys * size, rows * keys, rows * head_dim * size
+    kv = batch * (kv_heads or heads) * keys * head_dim * size
+    product = 2 * cells * head_dim
+
+    def op(read, written, flops):
+        return Traffic(read, written, flops, launches=1)
+
+    masked = causal or window is not None
+    mask = {"mask": op({"dmasked": full, "mask": queries * keys}, {"dscores": full}, cells)} if masked else {}
+    return {
+        "weights^T @ dout": op({"weights": full, "dout": wide}, {"dv": kv}, product),
+        "dout @ v^T": op({"dout": wide, "v": kv}, {"dweights": full}, product),
+        "softmax": op({"dweights": full, "weights": full}, {"dmasked" if masked else "dscores": full}, 4 * cells),
+        **mask,
+        "dscores @ k": op({"dscores": full, "k": kv}, {"dq": wide}, product + cells),
+        "dscores^T @ q": op({"dscores": full, "q": wide}, {"dk": kv}, product + cells),
+    }
+
+
+def attention_backward_traffic(
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+    kv_heads: int | None = None,
+    window: int | None = None,
+    path: str | None = "minimum",
+) -> Traffic:
+    """What attention's backward moves: the 'minimum', each tensor once; 'naive', the eager ops of
+    `attention_backward_ops`; or what the programs of a path ask for, None for the one that is chosen: delta's launch,
+    that of dk and dv, and that of dq.
+
+    FLOPs of 'minimum' are those of five products over the pairs seen, as papers count them; of a path, of the seven
+    that it does. Raises ValueError for a path that is none.
+    """
+    if path == "naive":
+        ops = attention_backward_ops(
+            batch, heads, queries, keys, head_dim, dtype, causal=causal, kv_heads=kv_heads, window=window
+        )
+        return sum(ops.values())
+    wide = batch * heads * queries * head_dim * dtype.itemsize
+    kv = batch * (kv_heads or heads) * keys * head_dim * dtype.itemsize
+    row = batch * heads * queries * 4
+    product = 2 * batch * heads * pairs_seen(queries, keys, causal, window) * head_dim
+    written = {"dq": wide, "dk": kv, "dv": kv}
+    if path == "minimum":
+        read = {"q": wide, "k": kv, "v": kv, "out": wide, "dout": wide, "lse": row}
+        return Traffic(read, written, 5 * product, launches=1)
+    tile = backward_tile(head_dim, path)
+    shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
+    again = batch * heads * queries_visited(*shape)  # rows of q and dout that tiles of keys ask for
+    rows, columns = again * head_dim * dtype.itemsize, batch * heads * keys_visited(*shape) * head_dim * dtype.itemsize
+    delta = Traffic({"out": wide, "dout": wide}, {"delta": row}, launches=1)
+    dkdv = Traffic(
+        {"q": rows, "k": kv, "v": kv, "dout": rows, "lse": 4 * again, "delta": 4 * again},
+        {"dk": kv, "dv": kv},
+        4 * product,
+        launches=1,
+    )
+    dq = Traffic(
+        {"q": wide, "k": columns, "v": columns, "dout": wide, "lse": row, "delta": row},
+        {"dq": wide},
+        3 * product,
+        launches=1,
+    )
+    return delta + dkdv + dq
