@@ -5,8 +5,8 @@ SUPPORTED := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13)
 # A Python other than the first suitable one on the PATH: make setup PYTHON=/path/to/python3.12
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '$(SUPPORTED)' 2>/dev/null && { command -v $$p; break; }; done)
-# Two workers, and a notebook's cells stay together in one of them.
-PYTEST := $(BIN)/python -m pytest -q
+# Two workers with a thread each, and a notebook's cells stay together in one of them.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 PARALLEL := -n 2 --dist loadfile
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=300
 NEXT_TRITON := 3.9.0
@@ -45,7 +45,7 @@ test: .venv/test  ## lint, then run every test and every notebook, on this machi
 	@$(PYTEST) tests/browser
 
 test-colab: .venv-colab/setup  ## the kernels, the panels and every notebook, alone, with the versions that Colab ships
-	@.venv-colab/bin/python -m pytest -q -n 2 --dist worksteal -m "not once" tests/colab.py tests/kernels tests/widgets
+	@OMP_NUM_THREADS=1 .venv-colab/bin/python -m pytest -q -n 2 --dist worksteal -m "not once" tests/colab.py tests/kernels tests/widgets
 
 test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on the newest Triton that is supported
 	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) $(PARALLEL) -m "not once" tests/instruments tests/kernels

@@ -1,6 +1,12 @@
 """Automated grading: `check`, `inputs` and `progress` in a notebook, `grade` on the command line; see
 grading/README.md."""
 
+import sys
+
+# nbformat loads jsonschema, which builds a grammar of internationalised addresses wherever it finds this package: 1.5 s
+# in every process that opens a notebook, and no notebook has such an address. None stands for "not installed".
+sys.modules.setdefault("rfc3987_syntax", None)
+
 
 def __getattr__(name: str):
     # Imported on first use: what runs beside a learner's code needs nothing of the grader.

@@ -103,10 +103,10 @@ def by_columns(x: torch.Tensor) -> torch.Tensor:
     return x.detach().t().contiguous().t()
 
 
-def compiled(function):
+def compiled(function, **options):
     """The function as torch.compile makes it, for these sizes and no others."""
     torch._dynamo.reset()
-    return torch.compile(function, dynamic=False)
+    return torch.compile(function, dynamic=False, **options)
 
 
 def minimum(read: dict, written: dict, rows, cols, dtype) -> Traffic:
