@@ -115,10 +115,10 @@ def _families() -> dict:
         module = importlib.import_module(f"kernels.{info.name}")
         for key, traffic in vars(module).items():
             family = key.removesuffix("_traffic")
-            own = getattr(traffic, "__module__", "") == module.__name__
             for name in (family, f"flash_{family}"):
-                if own and family != key and callable(vars(module).get(name)):
-                    found[name] = _Family(vars(module)[name], traffic, vars(module).get(f"{family}_reference"), family)
+                function = vars(module).get(name)
+                if family != key and getattr(function, "__module__", "") == module.__name__:
+                    found[name] = _Family(function, traffic, vars(module).get(f"{family}_reference"), family)
     return found
 
 
