@@ -19,7 +19,8 @@ from instruments.traffic import Traffic
 from kernels.arguments import check_no_grad, check_tensor
 from kernels.attention import attention_ops
 from kernels.attention_splits import MAX_SPLITS, merge, merge_parts_kernel, plan
-from kernels.attention_tiles import FLOOR, LOG2E, check_attention, pairs_seen
+from kernels.attention_tiles import FLOOR, LOG2E, check_attention
+from kernels.attention_traffic import pairs_seen
 from kernels.rows import Device, device_of
 
 MAX_QUERIES = 16
