@@ -203,9 +203,10 @@ def _sizes(arguments) -> dict:
     sizes = {"size": first.numel(), "rows": first.numel() // cols, "cols": cols, "dtype": first.dtype}
     if others and first.dim() == others[0].dim() == 2:  # a matrix product, the second matrix as it is or transposed
         sizes |= {"M": first.shape[0], "N": others[0].numel() // cols, "K": cols}
-    if others and first.dim() == others[0].dim() == 4:  # attention
+    if others and first.dim() == others[0].dim() == 4:  # attention: q, k, v, behind dout in a backward
+        heads = [tensor for tensor in others if tensor.dim() == 4]
         sizes |= dict(zip(("batch", "heads", "queries", "head_dim"), first.shape))
-        sizes |= dict(zip(("kv_heads", "keys"), others[0].shape[1:3]))
+        sizes |= dict(zip(("kv_heads", "keys"), heads[min(1, len(heads) // 3)].shape[1:3]))
     elif first.dim() >= 2:
         sizes |= {"batch": first[..., 0, 0].numel(), "queries": first.shape[-2], "keys": cols}
     return sizes

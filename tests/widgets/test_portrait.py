@@ -13,6 +13,7 @@ from instruments.gpus import DTYPES, GPUS
 from instruments.meter import meter
 from instruments.timing import Timing
 from kernels.attention import attention_traffic, flash_attention
+from kernels.attention_backward import attention_backward
 from kernels.bias_gelu import bias_gelu, bias_gelu_traffic
 from kernels.copy import copy
 from kernels.matmul import matmul, matmul_traffic
@@ -399,6 +400,13 @@ def test_attention_is_known_by_its_heads_and_lengths(monkeypatch):
     asked = attention_traffic(4, 16, 4096, 4096, 128, BF16, causal=True, path="plain")
     assert approximately(rows_of(panel, "Bytes of flash_attention, recorded")["predicted"], asked.bytes, work.bytes)
     assert "Fastest peer: cudnn, 500 µs" in panel.sentence
+
+
+def test_a_backwards_key_heads_are_those_of_k():
+    q, k, v = attention_arguments()
+    out, lse = flash_attention(q, k, v, return_lse=True)
+    rows = rows_of(portrait(attention_backward, q, q, k, v, out, lse), "Bytes of attention_backward, counted here")
+    assert rows["predicted"].parts == rows["requested"].parts
 
 
 def test_lengths_of_records_are_the_models():
