@@ -135,7 +135,7 @@ def few_warps(cols: int, itemsize: int) -> dict:
 def tiled(cols: int, itemsize: int) -> dict:
     """One row per program, kept in several tiles: a quarter or an eighth of the power of two that holds the row,
     whichever leaves less of the last tile empty; one 16-byte load of 16-bit values per thread and tile."""
-    whole = triton.next_power_of_2(cols)
+    whole = max(8, triton.next_power_of_2(cols))
     block = min(whole // 4, whole // 8, key=lambda block: (triton.cdiv(cols, block) * block, -block))
     tiles = triton.cdiv(cols, block)
     return {"config": {"TILES": tiles, "BLOCK": block, "num_warps": min(16, max(1, block // 256))}}

@@ -117,6 +117,43 @@ def passes(ways: dict, title: str, sentence: str) -> Panel:
     return picture(title, figure, sentence)
 
 
+def merges(ways: dict, blocks: list, end: str, title: str, sentence: str) -> Panel:
+    """Orders in which the same blocks are merged two by two, side by side, the first merge at the bottom.
+
+    ways: name -> a nested pair of places in `blocks`, such as ((0, 1), 2). blocks: what stands in each. end: what comes
+    out of every way.
+    """
+    figure = canvas(height=250)
+    axes = figure.add_axes((0.005, 0.01, 0.99, 0.98))
+    step = len(blocks) + 0.8
+    highest = max(map(_depth, ways.values()))
+    axes.set(xlim=(-0.7, len(ways) * step - 0.9), ylim=(-0.55, highest + 1.25))
+    axes.axis("off")
+
+    def draw(way, left: float) -> tuple:
+        """Where the result of a way lies, its merges drawn below it."""
+        if isinstance(way, int):
+            axes.add_patch(Rectangle((left + way - 0.44, -0.42), 0.88, 0.6, facecolor=SKY, edgecolor=BLACK))
+            axes.text(left + way, -0.12, blocks[way], fontsize=9, ha="center", va="center")
+            return left + way, 0.18
+        ends = [draw(part, left) for part in way]
+        x, y = sum(x for x, _ in ends) / len(ends), _depth(way)
+        for below in ends:
+            axes.plot([below[0], x], [below[1], y], color="#666666", linewidth=1.5, zorder=1)
+        axes.plot([x], [y], "o", color=ORANGE, markeredgecolor=BLACK, markersize=11, zorder=2)
+        return x, y
+
+    for at, (name, way) in enumerate(ways.items()):
+        x, y = draw(way, at * step)
+        axes.text(x, y + 0.28, end, fontsize=9, ha="center", va="bottom")
+        axes.text(at * step + (len(blocks) - 1) / 2, highest + 0.95, name, fontsize=9.5, weight="bold", ha="center")
+    return picture(title, figure, sentence)
+
+
+def _depth(way) -> int:
+    return 0 if isinstance(way, int) else 1 + max(map(_depth, way))
+
+
 def bytes_and_launches(cases: list[Case], copy_rate: float, launch_seconds: float) -> Panel:
     """Time against bytes of recorded cases, as called and on the GPU alone, beside the copy roof and an empty
     launch."""

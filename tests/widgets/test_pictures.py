@@ -1,6 +1,14 @@
 from tests.figures import case
-from widgets.attention_drawings import backward_walks, forward_tiles
-from widgets.pictures import bytes_and_launches, counts, curves, neighbours, passes, tile_and_strips, way_to_registers
+from widgets.pictures import (
+    bytes_and_launches,
+    counts,
+    curves,
+    merges,
+    neighbours,
+    passes,
+    tile_and_strips,
+    way_to_registers,
+)
 
 
 def test_names_of_curves_that_end_together_do_not_overlap():
@@ -26,6 +34,13 @@ def test_passes_and_counts():
     assert counts({-8: 3, 0: 4}, (1, "all seven"), "Counts", "None is 1.", "value", "rows").png
 
 
+def test_merges_draws_a_dot_for_each():
+    panel = merges({"in turn": (((0, 1), 2), 3), "in pairs": ((0, 1), (2, 3))}, list("abcd"), "all", "T", "Two ways.")
+    (axes,) = panel.figure.axes
+    dots = [line.get_xydata()[0] for line in axes.lines if len(line.get_xdata()) == 1]
+    assert [y for _, y in dots] == [1, 2, 3, 1, 1, 2] and len(axes.patches) == 8 and panel.sentence == "Two ways."
+
+
 def test_bytes_and_launches_names_the_kernel_furthest_above_the_line():
     sizes = (((1, 64), 20_000, 2), ((512, 2**20), 2 * 10**9, 800), ((8, 8), 10**8, 27))
     panel = bytes_and_launches(
@@ -47,12 +62,4 @@ def test_the_way_to_registers_is_said():
     assert panel.png and panel.sentence == (
         "A: kept 1.00 trips from DRAM to L2, 1.00 from L2 to L1, 2.00 from L1 to registers, 517 µs; "
         "twice 1.10 trips from DRAM to L2, 2.00 from L2 to L1, 3.00 from L1 to registers, 661 µs."
-    )
-
-
-def test_attentions_drawings_say_what_they_show():
-    drawn = {panel.title: panel.sentence for panel in (forward_tiles(), backward_walks())}
-    assert (
-        "no scores" in drawn["The scores live for one tile"]
-        and "adds up dk and dv" in drawn["Two walks over the same tiles"]
     )

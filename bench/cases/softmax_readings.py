@@ -1,0 +1,38 @@
+"""Softmax of streamed rows: three readings against two."""
+
+import torch
+
+from bench.cases import SHAPES, Case, Counted, launch_of, random
+from kernels.softmax import softmax_reference, softmax_traffic
+from kernels.softmax_readings import READINGS, softmax_readings
+
+DTYPE = torch.bfloat16
+WIDE = ((8192, 32768), (2048, 131072), (1024, 262144))
+RAGGED = SHAPES
+
+
+def _case(rows, cols):
+    return Case(
+        "softmax_readings",
+        (rows, cols),
+        DTYPE,
+        lambda: (random(rows, cols, dtype=DTYPE),),
+        softmax_traffic(rows, cols, DTYPE),
+        lambda x: softmax_reference(x.double()),
+        {form: lambda form=form: lambda x: softmax_readings(x, form) for form in READINGS},
+    )
+
+
+def cases() -> list[Case]:
+    return [_case(*shape) for shape in WIDE]
+
+
+def sanitize(rows, cols, dtype):
+    """Every form."""
+    x = random(rows, cols, dtype=dtype)
+    for form in READINGS:
+        softmax_readings(x, form)
+
+
+def counted() -> list[Counted]:
+    return [launch_of(case, form) for case in cases() for form in case.implementations]
