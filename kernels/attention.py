@@ -13,8 +13,10 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from instruments.backend import tl, triton
+from kernels import attention_fast
 from kernels.arguments import wants_grad
-from kernels.attention_tiles import FLOOR, LOG2E, check_attention, forward_tile, key_range, load_rows, sees, store_rows
+from kernels.attention_plan import FORWARD, choose, describable
+from kernels.attention_tiles import FLOOR, LOG2E, check_attention, key_range, load_rows, sees, store_rows
 from kernels.attention_traffic import attention_ops as attention_ops
 from kernels.attention_traffic import attention_traffic as attention_traffic
 
@@ -113,7 +115,10 @@ def _forward(q, k, v, causal, scale, window, path):
     lse = torch.empty((batch, heads, queries), dtype=torch.float32, device=q.device)
     if not out.numel():
         return out, lse
-    tile = forward_tile(head_dim, path)
+    path, tile = choose(FORWARD, head_dim, path, q.device, describable(q, k, v))
+    if path == "fast":
+        attention_fast.launch(q, k, v, out, lse, causal, scale, window, tile)
+        return out, lse
     grid = (batch * heads * triton.cdiv(queries, tile["BLOCK_M"]),)
     sizes = (heads, heads // k.shape[1], queries, k.shape[2], head_dim)
     attention_kernel[grid](
@@ -169,14 +174,15 @@ def flash_attention(
     strides; head_dim 1 to 256; heads a multiple of kv_heads, and query head h reads key head h // (heads // kv_heads).
     causal: query i sees the keys j <= i + keys - queries, so the last sees all. scale: a positive number, head_dim **
     -0.5 unless given. window: only keys less than so many positions from i + keys - queries are seen. path: which
-    kernel runs, chosen by the GPU unless given: 'plain' (pointers, any GPU).
+    kernel runs, chosen by the GPU unless given: 'plain' (pointers, any GPU) or 'fast' (tensor descriptors: Hopper or
+    later, strides but the last in multiples of 16 bytes).
 
     Returns out, contiguous, of q's shape and dtype; with return_lse also the log-sum-exp of each row's scores, [batch,
     heads, queries] fp32, natural logarithm, without a gradient. A row that sees no key has out 0 and lse -inf. Raises
     ValueError naming the argument.
     """
     scale = check_attention(q, k, v, scale, window)
-    forward_tile(q.shape[3], path)
+    choose(FORWARD, q.shape[3], path, q.device, describable(q, k, v))
     function = _Attention.apply if wants_grad(q, k, v) else _forward
     out, lse = function(q, k, v, causal, scale, window, path)
     return (out, lse) if return_lse else out

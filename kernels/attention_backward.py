@@ -17,7 +17,8 @@ from the start, [keys, queries], so that no product has to be transposed before 
 import torch
 
 from instruments.backend import tl, triton
-from kernels.attention_tiles import LOG2E, backward_tile, key_range, load_rows, query_range, sees, store_rows
+from kernels.attention_plan import BACKWARD, choose, describable
+from kernels.attention_tiles import LOG2E, key_range, load_rows, query_range, sees, store_rows
 from kernels.attention_traffic import attention_backward_traffic as attention_backward_traffic
 
 DELTA_ROWS = 32  # rows of a program's tile in the launch that computes delta
@@ -178,7 +179,7 @@ def attention_backward(
     dout = dout.contiguous()
     delta = torch.empty_like(lse)
     rows = batch * heads * queries
-    tile = backward_tile(head_dim, path)
+    path, tile = choose(BACKWARD, head_dim, path, q.device, describable(q, k, v))
     attention_delta_kernel[(triton.cdiv(rows, DELTA_ROWS),)](
         out, dout, delta, rows, head_dim, ROWS=DELTA_ROWS, BLOCK_D=tile["BLOCK_D"], num_warps=4
     )

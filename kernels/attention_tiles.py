@@ -1,4 +1,4 @@
-"""What the kernels of attention share: which keys a query sees, tiles by the width of a head, checks of arguments.
+"""What the kernels of attention share: which keys a query sees, loads and stores of tiles, checks of arguments.
 
 Query i stands at position i + keys - queries: the last query sees the last key, FlashAttention's convention since
 version 2.1 (2023). Causal, it sees the keys up to its position; with a window of w, those less than w away.
@@ -8,39 +8,11 @@ import torch
 
 from instruments.backend import tl, triton
 from kernels.arguments import check_tensor
+from kernels.attention_plan import MAX_HEAD_DIM
 
 LOG2E = tl.constexpr(1.4426950408889634)  # every exponential is an exp2
 FLOOR = tl.constexpr(-1e38)  # a running maximum begins here: below every score, and a number, unlike -inf
-MAX_HEAD_DIM = 256
 DTYPES = (torch.float16, torch.bfloat16)
-
-
-def _square(width: int, side: int, stages: int) -> dict:
-    return {"BLOCK_M": side, "BLOCK_N": side, "BLOCK_D": width, "num_warps": 4, "num_stages": stages}
-
-
-#: Tiles of the plain kernels by the power of two that holds head_dim: wide heads leave registers for fewer rows.
-PLAIN = {width: _square(width, 64 if width <= 128 else 32, 2) for width in (16, 32, 64, 128, 256)}
-PLAIN_BACKWARD = {width: _square(width, 64 if width <= 64 else 32, 2) for width in (16, 32, 64, 128, 256)}
-
-
-def block_d(head_dim: int) -> int:
-    """The width of a tile that holds a head: matrix units multiply 16 columns at least."""
-    return max(16, triton.next_power_of_2(head_dim))
-
-
-def forward_tile(head_dim: int, path: str | None) -> dict:
-    """The tile of a path of `flash_attention`'s; ValueError for one that is none."""
-    if path not in (None, "plain"):
-        raise ValueError(f"path: got {path!r}, expected None or plain")
-    return PLAIN[block_d(head_dim)]
-
-
-def backward_tile(head_dim: int, path: str | None) -> dict:
-    """The same of `attention_backward`'s."""
-    if path not in (None, "plain"):
-        raise ValueError(f"path: got {path!r}, expected None or plain")
-    return PLAIN_BACKWARD[block_d(head_dim)]
 
 
 @triton.jit
@@ -62,6 +34,21 @@ def key_range(
         last = tl.minimum(position + BLOCK_M - 1 + window, keys)
     if CAUSAL:
         last = tl.minimum(position + BLOCK_M, keys)
+    return first, last
+
+
+@triton.jit
+def seen_by_all(
+    first_query, queries, keys, window, BLOCK_M: tl.constexpr, CAUSAL: tl.constexpr, WINDOWED: tl.constexpr
+):
+    """(first, last): every query of a tile sees the keys in [first, last)."""
+    position = first_query + keys - queries
+    first, last = 0, keys
+    if WINDOWED:
+        first = position + BLOCK_M - window
+        last = tl.minimum(position + window, keys)
+    if CAUSAL:
+        last = tl.minimum(position + 1, keys)
     return first, last
 
 

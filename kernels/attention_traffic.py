@@ -8,9 +8,10 @@ from functools import cache
 
 import torch
 
+from instruments import backend
 from instruments.backend import triton
 from instruments.traffic import Traffic
-from kernels.attention_tiles import backward_tile, forward_tile
+from kernels.attention_plan import BACKWARD, FORWARD, choose
 
 
 def keys_of_tile(
@@ -128,7 +129,7 @@ def attention_traffic(
     if path == "minimum":
         kv = batch * (kv_heads or heads) * keys * head_dim * dtype.itemsize
         return Traffic({"q": wide, "k": kv, "v": kv}, {"out": wide}, flops, launches=1)
-    tile = forward_tile(head_dim, path)
+    _, tile = choose(FORWARD, head_dim, path, torch.device(backend.device()))
     visited = keys_visited(queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"])
     kv = batch * heads * visited * head_dim * dtype.itemsize
     written = {"lse": batch * heads * queries * 4, "out": wide}
@@ -201,7 +202,7 @@ def attention_backward_traffic(
     if path == "minimum":
         read = {"q": wide, "k": kv, "v": kv, "out": wide, "dout": wide, "lse": row}
         return Traffic(read, written, 5 * product, launches=1)
-    tile = backward_tile(head_dim, path)
+    _, tile = choose(BACKWARD, head_dim, path, torch.device(backend.device()))
     shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
     again = batch * heads * queries_visited(*shape)  # rows of q and dout that tiles of keys ask for
     rows, columns = again * head_dim * dtype.itemsize, batch * heads * keys_visited(*shape) * head_dim * dtype.itemsize
