@@ -89,8 +89,7 @@ def attention_decode_kernel(
     row = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]: of the group's queries, by head
     col = tl.arange(0, BLOCK_D)[None, :]  # [1, BLOCK_D]
     row_mask = row < group * queries
-    q_mask = row_mask & (col < HEAD_DIM)
-    head, query = kv_head * group + row // queries, row % queries
+    q_mask, head, query = row_mask & (col < HEAD_DIM), kv_head * group + row // queries, row % queries
     q_ptr += batch * q_batch_stride + head * q_head_stride + query * q_row_stride
     q = tl.load(q_ptr + col * q_col_stride, mask=q_mask, other=0.0)  # [BLOCK_M, BLOCK_D]
 
@@ -106,11 +105,16 @@ def attention_decode_kernel(
     largest = tl.full([BLOCK_M, 1], FLOOR, dtype=tl.float32)
     total = tl.zeros([BLOCK_M, 1], dtype=tl.float32)
     out = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
+    key = first + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    if PAGE:  # the table is read a step ahead, so that no load waits for it
+        block_table_ptr += batch * (keys // PAGE)
+        next_page = tl.load(block_table_ptr + key // PAGE, mask=key < last, other=0)
     for start in tl.range(first, last, BLOCK_N):
-        key = start + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+        key = start + tl.arange(0, BLOCK_N)
         if PAGE:
-            page = tl.load(block_table_ptr + batch * (keys // PAGE) + key // PAGE, mask=key < last, other=0)
-            place, key_row = page.to(tl.int64)[:, None], (key % PAGE).to(tl.int64)[:, None]  # [BLOCK_N, 1]
+            place, key_row = next_page.to(tl.int64)[:, None], (key % PAGE).to(tl.int64)[:, None]  # [BLOCK_N, 1]
+            next_key = key + BLOCK_N
+            next_page = tl.load(block_table_ptr + next_key // PAGE, mask=next_key < last, other=0)
         else:
             place, key_row = batch, key.to(tl.int64)[:, None]
         mask = (key[:, None] < last) & (col < HEAD_DIM)
@@ -231,21 +235,17 @@ def attention_decode_traffic(
         return sum(naive.values())
     each = [keys] * batch if lengths is None else list(lengths)
     flops = 4 * heads * head_dim * sum(pairs_seen(queries, n, True, None) for n in each)
-    rows, wide = batch * heads * queries, head_dim * dtype.itemsize
     gpu = Device(gpu.sms, gpu.shared_per_sm)
     chosen = plan(batch * kv_heads, heads // kv_heads * queries, keys, head_dim, page, splits, gpu)
-    times = {"q": chosen.splits, "kv": chosen.tiles, "lengths": kv_heads * chosen.splits * chosen.tiles}
-    entries = kv_heads * chosen.tiles * sum(each)
-    if path == "minimum":
-        times = dict.fromkeys(times, 1)
-        entries = sum(triton.cdiv(n, page) for n in each) if page else 0
-    kv = kv_heads * sum(each) * wide * times["kv"]
-    read = {"q": rows * wide * times["q"], "k": kv, "v": kv}
-    read |= {"lengths": 4 * batch * times["lengths"]} if lengths is not None else {}
-    read |= {"block_table": 4 * entries} if page else {}
-    moved = Traffic(read, {"out": rows * wide}, flops, launches=1)
-    if path == "minimum":
-        return moved
-    states = rows * chosen.splits * 4
-    parts = {"largest": states, "total": states, "part": states * head_dim}
-    return moved + Traffic(parts, parts, launches=1)
+    once = path == "minimum"
+    splits, tiles = (1, 1) if once else (chosen.splits, chosen.tiles)
+    rows, wide = batch * heads * queries, head_dim * dtype.itemsize
+    seen = tiles * kv_heads * sum(each)  # keys, each time that a program loads one
+    read = {"q": splits * rows * wide, "k": seen * wide, "v": seen * wide}
+    if lengths is not None:
+        read["lengths"] = 4 * batch * (1 if once else tiles * kv_heads * splits)
+    if page:
+        read["block_table"] = 4 * (sum(triton.cdiv(n, page) for n in each) if once else seen)
+    parts = 4 * rows * splits
+    states = {} if once else {"largest": parts, "total": parts, "part": parts * head_dim}
+    return Traffic(read | states, {"out": rows * wide} | states, flops, launches=1 if once else 2)

@@ -13,10 +13,9 @@ from instruments.backend import tl, triton
 from kernels.attention_tiles import FLOOR, block_d
 from kernels.rows import Device
 
-STEP_BYTES = 32_768  # of 16-bit keys and values that a program loads at a time
-STEPS_AHEAD = 2  # steps that are on their way while one is worked on
-PROGRAMS = 2  # per multiprocessor
-STARTING = 64  # keys that a program could have read while it starts, stores its state and has it merged
+STEPS = 3  # of keys and values that a multiprocessor's shared memory can hold: two on their way, one worked on
+MAX_STEP = 256  # keys
+STARTING = 131_072  # bytes that a program could have read while it starts and ends: another wave costs 3 us on an H200
 MAX_SPLITS = 128  # states of a row that one program merges
 
 
@@ -47,8 +46,9 @@ def merge_parts_kernel(
     largest = tl.load(largest_ptr + state, mask=mask, other=FLOOR)
     total = tl.load(total_ptr + state, mask=mask, other=0.0)
     part = tl.load(part_ptr + state * HEAD_DIM + col, mask=mask & (col < HEAD_DIM), other=0.0)  # [BLOCK_S, BLOCK_D]
-    states = (tl.broadcast_to(largest, part.shape), tl.broadcast_to(total, part.shape), part)
-    largest, total, out = tl.reduce(states, axis=0, combine_fn=merge, keep_dims=True)  # [1, BLOCK_D]
+    weight = tl.exp2(largest - tl.max(largest, axis=0, keep_dims=True))  # `merge`, for all parts at once
+    total = tl.sum(total * weight, axis=0, keep_dims=True)  # [1, 1]
+    out = tl.sum(part * weight, axis=0, keep_dims=True)  # [1, BLOCK_D]
     out /= tl.where(total == 0.0, 1.0, total)  # a row that saw no key is 0
     tl.store(out_ptr + row * HEAD_DIM + col, out.to(out_ptr.dtype.element_ty), mask=col < HEAD_DIM)
 
@@ -72,21 +72,24 @@ def plan(sequences: int, rows: int, keys: int, head_dim: int, page: int, splits:
     """The plan for groups of so many rows, with as many splits, unless given, as let the last program end soonest.
 
     sequences: pairs of a sequence and a key head. keys: of the longest sequence. page: rows of a page, 0 without pages.
+    A program takes a multiprocessor for itself and loads as much at a time as the shared memory holds.
     """
     width = block_d(head_dim)
+    key_bytes = 2 * width * 2  # a key and its value, 16 bits an element
+    fits = gpu.shared_per_sm // (STEPS * key_bytes)
+    block_n = max(16, min(MAX_STEP, triton.next_power_of_2(fits + 1) // 2))
     block_m = min(max(16, triton.next_power_of_2(rows)), 64 if width <= 128 else 32)
-    block_n = min(128, STEP_BYTES // (4 * width))
     tiles = triton.cdiv(rows, block_m)
-    at_a_time = gpu.sms * max(1, min(PROGRAMS, gpu.shared_per_sm // (STEP_BYTES * (STEPS_AHEAD + 1))))
 
-    def keys_in_turn(splits: int) -> int:
-        """That a place on the GPU reads, in all the programs that run there one after the other."""
-        return triton.cdiv(sequences * tiles * splits, at_a_time) * (triton.cdiv(keys, splits) + STARTING)
+    def keys_in_turn(splits: int) -> float:
+        """That the busiest multiprocessor reads, or could have read, in all the programs that it runs."""
+        waves = triton.cdiv(sequences * tiles * splits, gpu.sms)
+        return waves * (triton.cdiv(keys, splits) + STARTING / key_bytes)
 
     if splits is None:
         splits = min(range(1, max(2, min(MAX_SPLITS, triton.cdiv(keys, block_n)) + 1)), key=keys_in_turn)
-    blocks = {"HEAD_DIM": head_dim, "BLOCK_D": width, "num_warps": 4}
-    # behind a table's entries the loads are the second level of the pipeline, which halves how far ahead they are
-    stages = {"num_stages": 1 + STEPS_AHEAD * (2 if page else 1)}
-    config = {"PAGE": page, "BLOCK_M": block_m, "BLOCK_N": block_n, **blocks, **stages}
-    return Plan(splits, tiles, config, {"BLOCK_S": triton.next_power_of_2(splits), **blocks})
+    sizes = {"HEAD_DIM": head_dim, "BLOCK_D": width}
+    warps = 8 if block_n * key_bytes > 32_768 else 4
+    config = {"PAGE": page, "BLOCK_M": block_m, "BLOCK_N": block_n, **sizes, "num_warps": warps, "num_stages": STEPS}
+    block_s = triton.next_power_of_2(splits)
+    return Plan(splits, tiles, config, {"BLOCK_S": block_s, **sizes, "num_warps": max(4, block_s * width // 2048)})

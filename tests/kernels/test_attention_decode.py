@@ -4,10 +4,19 @@ import torch.nn.functional as F
 
 from instruments.compiled import compiled
 from instruments.meter import meter
+from kernels import attention_decode as module
 from kernels.attention_decode import attention_decode, attention_decode_reference, attention_decode_traffic
 from kernels.attention_splits import MAX_SPLITS, plan
-from kernels.rows import INTERPRETED, Device, device_of
+from kernels.rows import Device, device_of
 from tests.kernels.tools import BF16, DEVICE, FP16, assert_close, assert_counts, randn
+
+SMALL = Device(3, 12_288)  # whose steps are of 16 or 32 keys, so that few keys are many steps
+H200 = Device(132, 233_472)
+
+
+@pytest.fixture
+def small_steps(monkeypatch):
+    monkeypatch.setattr(module, "device_of", lambda device: SMALL)
 
 
 def tensors(batch, heads, kv_heads, queries, keys, head_dim, dtype=BF16):
@@ -36,7 +45,7 @@ def reference(q, k, v, *more):
     return attention_decode_reference(q.double(), k.double(), v.double(), *more)
 
 
-@pytest.mark.parametrize("dtype", [BF16, FP16])
+@pytest.mark.parametrize("device, dtype", [(SMALL, BF16), (H200, FP16)])
 @pytest.mark.parametrize(
     "shape, splits",
     [
@@ -49,12 +58,13 @@ def reference(q, k, v, *more):
         ((1, 2, 1, 1, 3, 32), MAX_SPLITS),  # most parts are empty
     ],
 )
-def test_against_fp64(shape, splits, dtype):
+def test_against_fp64(shape, splits, device, dtype, monkeypatch):
+    monkeypatch.setattr(module, "device_of", lambda _: device)
     q, k, v = tensors(*shape, dtype)
     assert_close(attention_decode(q, k, v, splits=splits), reference(q, k, v))
 
 
-def test_a_few_queries_are_causal_among_themselves():
+def test_a_few_queries_are_causal_among_themselves(small_steps):
     """Each of five queries, asked alone over the keys that it sees, gives the same row."""
     q, k, v = tensors(1, 4, 2, 5, 37, 32)
     together = attention_decode(q, k, v, splits=3)
@@ -64,7 +74,7 @@ def test_a_few_queries_are_causal_among_themselves():
 
 
 @pytest.mark.parametrize("page", [0, 16])
-def test_what_lies_past_a_length_is_never_read(page):
+def test_what_lies_past_a_length_is_never_read(page, small_steps):
     """NaN there, and pages that do not exist; sequences that are empty, or shorter than their queries."""
     lengths, keys = [0, 1, 2, 33, 64], 64
     q, k, v = tensors(5, 4, 2, 3, keys, 32)
@@ -82,7 +92,7 @@ def test_what_lies_past_a_length_is_never_read(page):
 
 
 @pytest.mark.parametrize("page", [1, 24, 128])
-def test_pages(page):
+def test_pages(page, small_steps):
     q, k, v = tensors(2, 4, 2, 2, 144 if page < 128 else 256, 32, FP16)
     k_pages, v_pages, table = in_pages(k, v, page)
     lengths = ints([100, 131])
@@ -92,7 +102,7 @@ def test_pages(page):
 
 
 @pytest.mark.parametrize("at", [0, 20, 45, 69])
-def test_one_large_score_in_any_part(at):
+def test_one_large_score_in_any_part(at, small_steps):
     """Without the common maximum, or without the repair of what was added up before, the other parts weigh too much."""
     q, k, v = tensors(1, 2, 1, 1, 70, 64)
     k[:, :, at] = 4 * q[:, 0]
@@ -100,7 +110,7 @@ def test_one_large_score_in_any_part(at):
         assert_close(attention_decode(q, k, v, splits=splits), reference(q, k, v))
 
 
-def test_large_scores_and_a_scale():
+def test_large_scores_and_a_scale(small_steps):
     q, k, v = tensors(1, 2, 1, 1, 70, 64)
     assert_close(attention_decode(60 * q, k, v, scale=2.0, splits=3), reference(60 * q, k, v, None, 2.0))
     assert_close(attention_decode(q, -50 * q[:, :1].expand_as(k), v), reference(q, -50 * q[:, :1].expand_as(k), v))
@@ -125,7 +135,7 @@ def test_as_close_as_torch():
     assert ours <= 2 * torchs
 
 
-def test_any_strides():
+def test_any_strides(small_steps):
     q, k, v = tensors(2, 4, 2, 2, 40, 32)
     expected = attention_decode(q, k, v, splits=2)
     q, k = (x.permute(2, 0, 3, 1).contiguous().permute(1, 3, 0, 2) for x in (q, k))
@@ -168,25 +178,40 @@ def test_naive_traffic_and_flops():
     assert naive.launches == 3 and naive.bytes == least.bytes + 4 * (2 * 4 * 100) * 2  # the scores, and the weights
 
 
-@pytest.mark.parametrize("sequences, splits", [(8, 33), (128, 2), (264, 1), (1, MAX_SPLITS)])
-def test_splits_fill_a_gpu(sequences, splits):
-    assert plan(sequences, 4, 32_768, 128, 0, None, Device(132, 233_472)).splits == splits
+@pytest.mark.parametrize(
+    "sequences, keys, splits", [(8, 32_768, 16), (128, 8192, 1), (264, 8192, 1), (8, 512, 4), (8, 100, 1), (1, 0, 1)]
+)
+def test_splits_fill_one_wave(sequences, keys, splits):
+    assert plan(sequences, 4, keys, 128, 0, None, H200).splits == splits
 
 
-def test_splits_fill_the_last_wave():
-    """One sequence more than there is room for: not two waves, the second of a single program."""
-    chosen = plan(265, 4, 32_768, 128, 0, None, Device(132, 233_472)).splits
-    assert -(-265 * chosen // 264) / chosen < 1.15
-    assert plan(1, 1, 0, 64, 0, None, INTERPRETED).splits == 1
+@pytest.mark.parametrize("sequences", [133, 200, 270])
+def test_splits_fill_the_last_wave(sequences):
+    """More sequences than multiprocessors: the last wave is not left nearly empty."""
+    splits = plan(sequences, 4, 32_768, 128, 0, None, H200).splits
+    assert -(-sequences * splits // 132) * 132 / (sequences * splits) < 1.1
 
 
-@pytest.mark.parametrize("arch, page, queries", [(80, 0, 1), (90, 0, 1), (90, 16, 1), (90, 0, 16)])
-def test_nothing_is_spilled_and_loads_are_wide(arch, page, queries):
+@pytest.mark.parametrize("sequences, rows, head_dim", [(1, 1, 1), (8, 4, 128), (40, 64, 256), (3, 512, 64)])
+@pytest.mark.parametrize("device", [SMALL, Device(58, 102_400), H200])
+def test_a_plan_fits_its_gpu(sequences, rows, head_dim, device):
+    chosen = plan(sequences, rows, 5000, head_dim, 0, None, device)
+    tile = chosen.config
+    assert chosen.tiles * tile["BLOCK_M"] >= rows and 1 <= chosen.splits <= MAX_SPLITS
+    assert chosen.merging["BLOCK_S"] >= chosen.splits and tile["BLOCK_D"] >= head_dim
+    assert 3 * tile["BLOCK_N"] * tile["BLOCK_D"] * 4 <= device.shared_per_sm or tile["BLOCK_N"] == 16
+
+
+@pytest.mark.parametrize("arch, page, queries", [(80, 0, 1), (90, 16, 1), (90, 0, 16)])
+def test_nothing_is_spilled_and_loads_are_wide(arch, page, queries, monkeypatch):
+    monkeypatch.setattr(module, "device_of", lambda _: H200)
     q = torch.empty(1, 4, queries, 128, dtype=BF16, device=DEVICE)
     k = torch.empty(4, 1, page or 64, 128, dtype=BF16, device=DEVICE)
     table = torch.empty(1, 4, dtype=torch.int32, device=DEVICE) if page else None
-    decode, _ = compiled(attention_decode, q, k if page else k[:1], k if page else k[:1], None, None, table, arch=arch)
-    assert decode.spills == 0 and decode.loads.get(128, 0) >= 16 and decode.shared < 2**17
+    decode, merging = compiled(
+        attention_decode, q, k if page else k[:1], k if page else k[:1], None, None, table, arch=arch
+    )
+    assert decode.spills == merging.spills == 0 and decode.loads.get(128, 0) >= 16 and decode.shared <= 232_448
     assert decode.matrix_instruction == ("wgmma" if queries == 16 and arch == 90 else "mma.sync")
 
 
