@@ -8,7 +8,8 @@ from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from kernels.attention_tiles import PLAIN, sees
+from kernels.attention_plan import FORWARD
+from kernels.attention_tiles import sees
 from kernels.attention_traffic import keys_of_tile
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, RED, SKY, Example, Panel, canvas, menu, whole
 
@@ -18,7 +19,7 @@ KEYS = 1024
 QUERIES = (256, 512, 1024)
 FULL, CAUSAL, WINDOW, BOTH = "full", "causal", "window", "causal, window"
 MASKS = (FULL, CAUSAL, WINDOW, BOTH)
-TILE_M, TILE_N = (PLAIN[128][side] for side in ("BLOCK_M", "BLOCK_N"))  # of heads of 128
+TILE_M, TILE_N = (FORWARD["plain"][128][side] for side in ("BLOCK_M", "BLOCK_N"))  # of heads of 128
 _SKIPPED, _LATER, _DONE, _NOW = "#ffffff", "#cfe4f3", BLUE, ORANGE
 _OTHERS = "#ededed"  # tiles that other programs visit
 
