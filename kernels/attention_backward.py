@@ -17,8 +17,9 @@ from the start, [keys, queries], so that no product has to be transposed before 
 import torch
 
 from instruments.backend import tl, triton
+from kernels import attention_backward_fast
 from kernels.attention_plan import BACKWARD, choose, describable
-from kernels.attention_tiles import LOG2E, key_range, load_rows, query_range, sees, store_rows
+from kernels.attention_tiles import LOG2E, key_range, load_rows, load_statistics, query_range, sees, store_rows
 from kernels.attention_traffic import attention_backward_traffic as attention_backward_traffic
 
 DELTA_ROWS = 32  # rows of a program's tile in the launch that computes delta
@@ -33,15 +34,6 @@ def attention_delta_kernel(out_ptr, dout_ptr, delta_ptr, rows, head_dim, ROWS: t
     out = load_rows(out_ptr, first, rows, head_dim, strides, ROWS, BLOCK_D).to(tl.float32)
     dout = load_rows(dout_ptr, first, rows, head_dim, strides, ROWS, BLOCK_D).to(tl.float32)
     tl.store(delta_ptr + row, tl.sum(out * dout, axis=1), mask=row < rows)
-
-
-@triton.jit
-def load_statistics(lse_ptr, delta_ptr, first, queries, ROWS: tl.constexpr):
-    """(lse in units of log2(e), delta) of a tile's rows; infinite where a row saw no key: its weights become zero."""
-    row = first + tl.arange(0, ROWS)  # [ROWS]
-    lse = tl.load(lse_ptr + row, mask=row < queries, other=float("inf"))
-    lse = tl.where(lse == float("-inf"), float("inf"), lse) * LOG2E
-    return lse, tl.load(delta_ptr + row, mask=row < queries, other=0.0)
 
 
 @triton.jit
@@ -183,6 +175,9 @@ def attention_backward(
     attention_delta_kernel[(triton.cdiv(rows, DELTA_ROWS),)](
         out, dout, delta, rows, head_dim, ROWS=DELTA_ROWS, BLOCK_D=tile["BLOCK_D"], num_warps=4
     )
+    if path == "fast":
+        attention_backward_fast.launch(q, k, v, dout, lse, delta, dq, dk, dv, causal, scale, window, tile)
+        return dq, dk, dv
     strides = q.stride(), k.stride(), v.stride(), dout.stride()
     sizes = heads // kv_heads, queries, keys, head_dim, window or 0, scale
     options = {"CAUSAL": causal, "WINDOWED": window is not None, **tile}

@@ -107,6 +107,15 @@ def store_rows(ptr, tile, first, rows, head_dim, ROWS: tl.constexpr, BLOCK_D: tl
     tl.store(ptr + offsets, tile.to(ptr.dtype.element_ty), mask=(row < rows) & (col < head_dim))
 
 
+@triton.jit
+def load_statistics(lse_ptr, delta_ptr, first, queries, ROWS: tl.constexpr):
+    """(lse in units of log2(e), delta) of a tile's rows; infinite where a row saw no key: its weights become zero."""
+    row = first + tl.arange(0, ROWS)  # [ROWS]
+    lse = tl.load(lse_ptr + row, mask=row < queries, other=float("inf"))
+    lse = tl.where(lse == float("-inf"), float("inf"), lse) * LOG2E
+    return lse, tl.load(delta_ptr + row, mask=row < queries, other=0.0)
+
+
 def check_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, window: int | None = None):
     """Raise ValueError, naming the argument, unless attention can be computed of them; returns the scale."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):

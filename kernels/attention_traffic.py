@@ -29,12 +29,15 @@ def keys_of_tile(
 
 
 @cache
-def keys_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
-    """Keys that the tiles of queries of one head load, added up."""
+def keys_visited(
+    queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int, ahead: int = 0
+) -> int:
+    """Keys that the tiles of queries of one head load, added up. ahead: tiles of keys that are loaded beyond the last
+    one that is seen."""
     total = 0
     for first_query in range(0, queries, tile_m):
         first, last = keys_of_tile(first_query, queries, keys, causal, window, tile_m, tile_n)
-        total += last - first
+        total += min(last + ahead * tile_n, keys) - first if last > first else 0
     return total
 
 
@@ -129,11 +132,15 @@ def attention_traffic(
     if path == "minimum":
         kv = batch * (kv_heads or heads) * keys * head_dim * dtype.itemsize
         return Traffic({"q": wide, "k": kv, "v": kv}, {"out": wide}, flops, launches=1)
-    _, tile = choose(FORWARD, head_dim, path, torch.device(backend.device()))
-    visited = keys_visited(queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"])
-    kv = batch * heads * visited * head_dim * dtype.itemsize
+    path, tile = choose(FORWARD, head_dim, path, torch.device(backend.device()))
+    shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
+    per_key = batch * heads * head_dim * dtype.itemsize
+    k, v = (
+        keys_visited(*shape, ahead=path == "fast" and tile["BLOCK_D"] <= 128) * per_key,
+        keys_visited(*shape) * per_key,
+    )
     written = {"lse": batch * heads * queries * 4, "out": wide}
-    return Traffic({"q": wide, "k": kv, "v": kv}, written, flops, launches=1)
+    return Traffic({"q": wide, "k": k, "v": v}, written, flops, launches=1)
 
 
 def attention_backward_ops(
@@ -202,10 +209,11 @@ def attention_backward_traffic(
     if path == "minimum":
         read = {"q": wide, "k": kv, "v": kv, "out": wide, "dout": wide, "lse": row}
         return Traffic(read, written, 5 * product, launches=1)
-    _, tile = choose(BACKWARD, head_dim, path, torch.device(backend.device()))
+    path, tile = choose(BACKWARD, head_dim, path, torch.device(backend.device()))
     shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
     again = batch * heads * queries_visited(*shape)  # rows of q and dout that tiles of keys ask for
-    rows, columns = again * head_dim * dtype.itemsize, batch * heads * keys_visited(*shape) * head_dim * dtype.itemsize
+    rows, per_key = again * head_dim * dtype.itemsize, batch * heads * head_dim * dtype.itemsize
+    k, v = keys_visited(*shape) * per_key, keys_visited(*shape, ahead=path == "fast") * per_key
     delta = Traffic({"out": wide, "dout": wide}, {"delta": row}, launches=1)
     dkdv = Traffic(
         {"q": rows, "k": kv, "v": kv, "dout": rows, "lse": 4 * again, "delta": 4 * again},
@@ -214,9 +222,6 @@ def attention_backward_traffic(
         launches=1,
     )
     dq = Traffic(
-        {"q": wide, "k": columns, "v": columns, "dout": wide, "lse": row, "delta": row},
-        {"dq": wide},
-        3 * product,
-        launches=1,
+        {"q": wide, "k": k, "v": v, "dout": wide, "lse": row, "delta": row}, {"dq": wide}, 3 * product, launches=1
     )
     return delta + dkdv + dq
