@@ -17,10 +17,9 @@ from instruments.backend import tl, triton
 from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
 from kernels.arguments import check_no_grad, check_tensor
-from kernels.attention import attention_ops
 from kernels.attention_splits import MAX_SPLITS, merge, merge_parts_kernel, plan
 from kernels.attention_tiles import FLOOR, LOG2E, check_attention
-from kernels.attention_traffic import pairs_seen
+from kernels.attention_traffic import attention_ops, pairs_seen
 from kernels.rows import Device, device_of
 
 MAX_QUERIES = 16
@@ -56,18 +55,9 @@ def attention_decode_kernel(
     largest_ptr,
     total_ptr,
     part_ptr,
-    q_batch_stride,
-    q_head_stride,
-    q_row_stride,
-    q_col_stride,
-    k_batch_stride,
-    k_head_stride,
-    k_row_stride,
-    k_col_stride,
-    v_batch_stride,
-    v_head_stride,
-    v_row_stride,
-    v_col_stride,
+    q_strides,
+    k_strides,
+    v_strides,
     kv_heads,
     group,
     queries,
@@ -89,9 +79,10 @@ def attention_decode_kernel(
     row = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]: of the group's queries, by head
     col = tl.arange(0, BLOCK_D)[None, :]  # [1, BLOCK_D]
     row_mask = row < group * queries
-    q_mask, head, query = row_mask & (col < HEAD_DIM), kv_head * group + row // queries, row % queries
-    q_ptr += batch * q_batch_stride + head * q_head_stride + query * q_row_stride
-    q = tl.load(q_ptr + col * q_col_stride, mask=q_mask, other=0.0)  # [BLOCK_M, BLOCK_D]
+    q_mask = row_mask & (col < HEAD_DIM)
+    head, query = kv_head * group + row // queries, row % queries
+    q_rows = q_ptr + batch * q_strides[0] + head * q_strides[1] + query * q_strides[2]
+    q = tl.load(q_rows + col * q_strides[3], mask=q_mask, other=0.0)  # [BLOCK_M, BLOCK_D]
 
     length = keys
     if lengths_ptr is not None:
@@ -99,8 +90,8 @@ def attention_decode_kernel(
     share = tl.cdiv(length, splits)
     first = split * share
     last = tl.minimum(first + share, length)
-    k_ptr += kv_head * k_head_stride
-    v_ptr += kv_head * v_head_stride
+    k_ptr += kv_head * k_strides[1]
+    v_ptr += kv_head * v_strides[1]
 
     largest = tl.full([BLOCK_M, 1], FLOOR, dtype=tl.float32)
     total = tl.zeros([BLOCK_M, 1], dtype=tl.float32)
@@ -118,8 +109,8 @@ def attention_decode_kernel(
         else:
             place, key_row = batch, key.to(tl.int64)[:, None]
         mask = (key[:, None] < last) & (col < HEAD_DIM)
-        k_ptrs = k_ptr + place * k_batch_stride + key_row * k_row_stride + col * k_col_stride  # [BLOCK_N, BLOCK_D]
-        v_ptrs = v_ptr + place * v_batch_stride + key_row * v_row_stride + col * v_col_stride
+        k_ptrs = k_ptr + place * k_strides[0] + key_row * k_strides[2] + col * k_strides[3]  # [BLOCK_N, BLOCK_D]
+        v_ptrs = v_ptr + place * v_strides[0] + key_row * v_strides[2] + col * v_strides[3]
         k = tl.load(k_ptrs, mask=mask, other=0.0)
         v = tl.load(v_ptrs, mask=mask, other=0.0)
         seen = (key[None, :] < last) & (key[None, :] <= query + length - queries)
@@ -202,7 +193,7 @@ def attention_decode(
     largest, total = torch.empty((2, rows, chosen.splits), dtype=torch.float32, device=q.device)
     part = torch.empty((rows, chosen.splits, head_dim), dtype=torch.float32, device=q.device)
     lengths, block_table = (None if x is None else x.contiguous() for x in (lengths, block_table))
-    tensors = (q, k, v, lengths, block_table, largest, total, part, *q.stride(), *k.stride(), *v.stride())
+    tensors = (q, k, v, lengths, block_table, largest, total, part, q.stride(), k.stride(), v.stride())
     sizes = (kv_heads, heads // kv_heads, queries, keys, chosen.splits, scale)
     attention_decode_kernel[(batch * kv_heads, chosen.splits, chosen.tiles)](*tensors, *sizes, **chosen.config)
     merge_parts_kernel[(rows,)](largest, total, part, out, chosen.splits, **chosen.merging)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from instruments.backend import tl, triton
-from kernels.attention_tiles import FLOOR, block_d
+from kernels.attention_plan import width_of
+from kernels.attention_tiles import FLOOR
 from kernels.rows import Device
 
 STEPS = 3  # of keys and values that a multiprocessor's shared memory can hold: two on their way, one worked on
@@ -74,7 +75,7 @@ def plan(sequences: int, rows: int, keys: int, head_dim: int, page: int, splits:
     sequences: pairs of a sequence and a key head. keys: of the longest sequence. page: rows of a page, 0 without pages.
     A program takes a multiprocessor for itself and loads as much at a time as the shared memory holds.
     """
-    width = block_d(head_dim)
+    width = width_of(head_dim)
     key_bytes = 2 * width * 2  # a key and its value, 16 bits an element
     fits = gpu.shared_per_sm // (STEPS * key_bytes)
     block_n = max(16, min(MAX_STEP, triton.next_power_of_2(fits + 1) // 2))
