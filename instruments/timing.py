@@ -99,17 +99,20 @@ def from_graphs(functions: dict, args: tuple, nbytes: int, budget: float = 0.5) 
     return {name: summarize(s) for name, s in seconds.items()}
 
 
-def as_called(function: Callable, args: tuple, calls: int = 1000) -> float:
-    """Wall seconds per call of `calls` back-to-back calls, synchronised before and after."""
+def as_called(function: Callable, args: tuple, calls: int = 1000, budget: float = 0.5) -> float:
+    """Wall seconds per call of `calls` back-to-back calls, synchronised before and after; of fewer, where they would
+    take more than `budget` seconds."""
     need_gpu()
-    for _ in range(10):
-        function(*args)
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(calls):
-        function(*args)
-    torch.cuda.synchronize()
-    return (time.perf_counter() - start) / calls
+
+    def seconds(calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            function(*args)
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / calls
+
+    once = seconds(10)
+    return seconds(max(10, min(calls, int(budget / once))))
 
 
 def _eager(function: Callable, warm_up: float = 0.3, rounds: int = 30) -> float:

@@ -13,7 +13,7 @@ from kernels.attention_plan import describe
 from kernels.attention_tiles import LOG2E, key_range, load_statistics, query_range, seen_by_all, sees, store_rows
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["kv_heads", "group", "queries", "keys", "window"])
 def attention_dkdv_fast_kernel(
     q,
     k,
@@ -68,7 +68,7 @@ def attention_dkdv_fast_kernel(
     store_rows(dv_ptr + keys_before, dv, first_key, keys, head_dim, BLOCK_N, BLOCK_D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "group", "queries", "keys", "window"])
 def attention_dq_fast_kernel(
     q,
     k,

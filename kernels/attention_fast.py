@@ -37,7 +37,7 @@ def hide(scores, row, start, whole, queries, keys, window, CAUSAL: tl.constexpr,
     return scores
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["heads", "group", "queries", "keys", "window"])  # compiled once for all lengths
 def attention_fast_kernel(
     q,
     k,

@@ -1,0 +1,119 @@
+"""Attention forward."""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from bench.cases import Case, Counted, launch_of, random
+from instruments.backend import device
+from kernels.attention import attention_reference, attention_traffic, flash_attention
+
+RAGGED = ((1, 1, 1, 1, 1, 32), (1, 4, 2, 70, 130, 72), (2, 2, 1, 129, 65, 128), (1, 2, 2, 65, 200, 256))
+BF16 = torch.bfloat16
+BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
+
+
+def by_head(function, *tensors) -> tuple:
+    """function(one head of each tensor, in fp64), whose results are put together: fp64 scores of all heads at once
+    would not fit."""
+    batch, heads = tensors[0].shape[:2]
+    results = [
+        function(*(x[b : b + 1, h : h + 1].double() for x in tensors)) for b in range(batch) for h in range(heads)
+    ]
+    return tuple(torch.cat(r).unflatten(0, (batch, heads)).squeeze(2) for r in zip(*results))
+
+
+def forced(backend: SDPBackend, causal: bool):
+    """torch's attention by one of its backends."""
+
+    def attend(q, k, v):
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    return attend
+
+
+def eager(q, k, v, causal):
+    """The ops of `attention_ops`."""
+    heads = [x.flatten(0, 1) for x in (q, k, v)]
+    nothing = heads[0].new_zeros(())
+    scores = torch.baddbmm(nothing, heads[0], heads[1].mT, beta=0, alpha=q.shape[-1] ** -0.5)
+    if causal:
+        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(hidden, float("-inf"))
+    return (scores.softmax(-1) @ heads[2]).view(q.shape)
+
+
+def _flex(causal: bool, sequence: int):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    torch._dynamo.reset()
+    flex = torch.compile(flex_attention, dynamic=False)
+    if not causal:
+        return flex
+    sees = create_block_mask(lambda batch, head, i, j: i >= j, None, None, sequence, sequence, device=device())
+    return partial(flex, block_mask=sees)
+
+
+def _gluon(causal: bool):
+    from kernels.attention_hopper import flash_attention_hopper
+
+    return lambda q, k, v: flash_attention_hopper(q, k, v, causal)
+
+
+def _attention(batch, heads, sequence, head_dim, causal, dtype=BF16, ops=False):
+    size = batch, heads, sequence, head_dim
+    implementations = {
+        "bytes-first": lambda: partial(flash_attention, causal=causal),
+        "bytes-first, plain": lambda: partial(flash_attention, causal=causal, path="plain"),
+        "bytes-first, gluon": lambda: _gluon(causal),
+        **{name: partial(forced, backend, causal) for name, backend in BACKENDS.items()},
+    }
+    if ops:
+        implementations |= {"flex": lambda: _flex(causal, sequence), "eager ops": lambda: partial(eager, causal=causal)}
+    return Case(
+        "attention_causal" if causal else "attention",
+        size,
+        dtype,
+        lambda: tuple(random(*size, dtype=dtype) for _ in range(3)),
+        attention_traffic(batch, heads, sequence, sequence, head_dim, dtype, causal=causal),
+        lambda q, k, v: by_head(partial(attention_reference, causal=causal), q, k, v)[0],
+        implementations,
+    )
+
+
+def cases() -> list[Case]:
+    return [
+        _attention(4, 16, 4096, 128, causal=False, ops=True),
+        _attention(4, 16, 4096, 128, causal=True, ops=True),
+        _attention(4, 32, 4096, 64, causal=False),
+        _attention(4, 32, 4096, 64, causal=True),
+        _attention(16, 16, 1024, 128, causal=True),
+        _attention(8, 16, 2048, 128, causal=True),
+        _attention(2, 16, 8192, 128, causal=True),
+        _attention(1, 32, 16384, 128, causal=True),
+    ]
+
+
+def tensors(batch, heads, kv_heads, queries, keys, head_dim, dtype) -> tuple:
+    """q, k and v for the memory checker; fp16 where fp32 is asked for."""
+    dtype = dtype if dtype.itemsize == 2 else torch.float16
+    kv = batch, kv_heads, keys, head_dim
+    return random(batch, heads, queries, head_dim, dtype=dtype), random(*kv, dtype=dtype), random(*kv, dtype=dtype)
+
+
+def sanitize(*size_and_dtype):
+    """Every path, all of it, causal and in a window, and tensors whose heads lie side by side."""
+    q, k, v = tensors(*size_and_dtype)
+    side_by_side = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
+    for options in ({}, {"causal": True}, {"window": 50}, {"causal": True, "window": 50}):
+        flash_attention(q, k, v, **options)
+        flash_attention(q, k, v, **options, path="plain")
+        flash_attention(*side_by_side, **options)
+
+
+def counted() -> list[Counted]:
+    case = _attention(4, 16, 4096, 128, causal=False)
+    return [launch_of(case), launch_of(case, "bytes-first, plain")]
