@@ -4,6 +4,8 @@ m, `largest`, is the largest score of a part, in units of log2(e), or FLOOR wher
 exp2(score - m); acc, `out`, the values added up with these weights. The row's result is acc / l. Merging is associative
 and commutative, so the parts may be any keys, and merged in any order: Milakov and Gimelshein's online softmax (2018),
 the values carried along.
+
+A second kernel merges the parts: on an H200 one launch, in which the program that ends last merges, took longer.
 """
 
 from dataclasses import dataclass

@@ -7,7 +7,7 @@ from instruments.meter import meter
 from kernels import attention_decode as module
 from kernels.attention_decode import attention_decode, attention_decode_reference, attention_decode_traffic
 from kernels.attention_splits import MAX_SPLITS, plan
-from kernels.rows import Device, device_of
+from kernels.rows import Device
 from tests.kernels.tools import BF16, DEVICE, FP16, assert_close, assert_counts, randn
 
 SMALL = Device(3, 12_288)  # whose steps are of 16 or 32 keys, so that few keys are many steps
@@ -156,14 +156,14 @@ def test_any_strides(small_steps):
         ((1, 5, 1, 16, 33, 32), None, 0, 2),
     ],
 )
-def test_traffic_is_what_the_meter_counts(shape, lengths, page, splits):
+def test_traffic_is_what_the_meter_counts(shape, lengths, page, splits, small_steps):
     batch, heads, kv_heads, queries, keys, head_dim = shape
     q, k, v = tensors(*shape)
     table = None
     if page:
         k, v, table = in_pages(k, v, page)
     report = meter(attention_decode, q, k, v, lengths and ints(lengths), None, table, splits=splits)
-    options = {"lengths": lengths, "page": page, "splits": splits, "gpu": device_of(q.device)}
+    options = {"lengths": lengths, "page": page, "splits": splits, "gpu": SMALL}
     assert_counts(report, attention_decode_traffic(*shape, BF16, path=None, **options))
     least = attention_decode_traffic(*shape, BF16, **options)
     unique = report.unique
