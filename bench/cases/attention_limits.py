@@ -6,6 +6,7 @@ At head_dim 64 the shape has as many bytes and FLOPs as at 128, and twice the sc
 import torch
 
 from bench.cases import Case, Counted, launch_of, random
+from bench.cases.attention import eager
 from kernels.attention import attention_traffic, flash_attention
 from kernels.attention_limits import VARIANTS, attention_limits
 
@@ -51,27 +52,13 @@ def counted() -> list[Counted]:
     return [launch_of(case) for case in cases()]
 
 
-def _eager(q, k, v, unseen):
-    """Causal attention of eager ops: as attention_ops counts them, but that q is scaled apart."""
-    scores = (q * q.shape[-1] ** -0.5) @ k.mT
-    scores = scores.masked_fill(unseen, float("-inf"))
-    return torch.softmax(scores, dim=-1) @ v
-
-
-def _grown(kernel, shape, variant, backward):
+def _grown(kernel, shape, variant, attend, backward):
     def make():
         q, k, v = (random(*shape, dtype=DTYPE).requires_grad_(backward) for _ in range(3))
-        mask = ()
-        if variant == "eager ops":
-            mask = (torch.ones(shape[2], shape[2], dtype=torch.bool, device=q.device).triu(1),)
-
-        def forward():
-            return _eager(q, k, v, *mask) if mask else flash_attention(q, k, v, causal=True)
-
         if not backward:
-            return forward
+            return lambda: attend(q, k, v, causal=True)
         dout = random(*shape, dtype=DTYPE)
-        return lambda: torch.autograd.grad(forward(), (q, k, v), dout)
+        return lambda: torch.autograd.grad(attend(q, k, v, causal=True), (q, k, v), dout)
 
     return Counted(kernel, variant, shape, make)
 
@@ -80,8 +67,8 @@ def grown() -> list[Counted]:
     """Forward, and forward with backward, causal: eager ops and flash_attention, until memory ends."""
     ways = {"attention_causal": False, "attention_backward_causal": True}
     return [
-        _grown(kernel, shape, variant, backward)
+        _grown(kernel, shape, variant, attend, backward)
         for kernel, backward in ways.items()
-        for variant in ("eager ops", "bytes-first")
+        for variant, attend in {"eager ops": eager, "bytes-first": flash_attention}.items()
         for shape in GROWN
     ]
