@@ -6,21 +6,14 @@ At head_dim 64 the shape has as many bytes and FLOPs as at 128, and twice the sc
 import torch
 
 from bench.cases import Case, Counted, launch_of, random
-from bench.cases.attention import eager
-from kernels.attention import attention_traffic, flash_attention
+from bench.cases.attention import by_head, eager
+from kernels.attention import attention_reference, attention_traffic, flash_attention
 from kernels.attention_limits import VARIANTS, attention_limits
 
 DTYPE = torch.bfloat16
 SHAPES = ((4, 16, 4096, 128), (4, 32, 4096, 64))
 GROWN = tuple((1, 32, 1 << power, 128) for power in range(10, 18))  # a layer of Llama 3 8B, less its shared key heads
 RAGGED = ((1, 1, 128, 64), (1, 2, 256, 128))  # lengths are whole tiles here
-
-
-def _reference(q, k, v):
-    """In fp64, head by head: all scores at once would not fit beside the tensors."""
-    flat = (tensor.flatten(0, 1).double() for tensor in (q, k, v))
-    heads = [torch.softmax(q @ k.T * q.shape[-1] ** -0.5, dim=-1) @ v for q, k, v in zip(*flat)]
-    return torch.stack(heads).view(q.shape)
 
 
 def _case(*shape):
@@ -31,7 +24,7 @@ def _case(*shape):
         DTYPE,
         lambda: tuple(random(*shape, dtype=DTYPE) for _ in range(3)),
         attention_traffic(batch, heads, sequence, sequence, head_dim, DTYPE),
-        _reference,
+        lambda q, k, v: by_head(attention_reference, q, k, v)[0],
         {name: lambda name=name: lambda q, k, v: attention_limits(q, k, v, name) for name in VARIANTS},
     )
 
