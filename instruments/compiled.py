@@ -120,6 +120,7 @@ def _specialised(launch: LaunchRecord, arch: int) -> tuple:
     """(source, target, options) of what one recorded launch would run on `arch`, as Triton's compiler takes them."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
+    from triton.experimental.gluon._runtime import GluonASTSource
     from triton.runtime.jit import create_function_from_signature
 
     if arch not in ARCHITECTURES:
@@ -131,7 +132,8 @@ def _specialised(launch: LaunchRecord, arch: int) -> tuple:
     options = {"debug": False, **launch.options}
     bound, specialization, extra = bind(**launch.args, **options)
     options, signature, constexprs, attrs = kernel._pack_args(target_backend, options, bound, specialization, extra)
-    return ASTSource(kernel, signature, constexprs, attrs), target, options
+    source = GluonASTSource if kernel.is_gluon() else ASTSource
+    return source(kernel, signature, constexprs, attrs), target, options
 
 
 def front_end(launch: LaunchRecord, arch: int = 90) -> str:

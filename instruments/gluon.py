@@ -1,0 +1,42 @@
+"""Gluon as kernels import it: Triton's lower floor, where layouts, barriers and the roles of warps are the author's.
+
+It has no interpreter: such a kernel is compiled ahead of time like any other (instruments/compiled.py) and runs only on
+the GPU that it is written for. Names that changed between Triton 3.6 and 3.9 have one here. Where Triton is missing,
+stand-ins let the kernel files be imported, as instruments/backend.py does for the rest.
+"""
+
+from instruments.backend import tl, triton
+
+if triton.__version__ == "missing":
+    gluon, gl = triton, tl
+    TensorDescriptor = mbarrier = fence_async_shared = load_tile = store_tile = store_wait = None
+    warpgroup_mma = warpgroup_mma_wait = None
+else:
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon.language.nvidia.hopper import (
+        fence_async_shared,
+        mbarrier,
+        tma,
+        warpgroup_mma,
+        warpgroup_mma_wait,
+    )
+    from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+    renamed = hasattr(tma, "async_load")  # from Triton 3.7 or later on
+    load_tile = tma.async_load if renamed else tma.async_copy_global_to_shared
+    store_tile = tma.async_store if renamed else tma.async_copy_shared_to_global
+    store_wait = tma.store_wait
+
+__all__ = [
+    "TensorDescriptor",
+    "fence_async_shared",
+    "gl",
+    "gluon",
+    "load_tile",
+    "mbarrier",
+    "store_tile",
+    "store_wait",
+    "warpgroup_mma",
+    "warpgroup_mma_wait",
+]
