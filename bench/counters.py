@@ -1,6 +1,8 @@
 """What the launches of bench/cases/ moved from DRAM, L2 and L1, by the GPU's hardware counters (Nsight Compute).
 
-    python bench/counters.py [--json FILE]
+    python bench/counters.py [--only KERNEL,...] [--json FILE]
+
+--only: the kernels so called; what else was counted stays.
 
 Runs itself under `ncu`, which flushes the caches before each kernel, and writes `counters` (instruments/results.py)
 into the figures' file, which bench/run.py makes: bench/results/<gpu>.json unless given. Needs a GPU, ncu and the right
@@ -21,7 +23,7 @@ sys.path[:0] = [str(ROOT)]
 import msgspec
 import torch
 
-from bench.cases import counted
+from bench.cases import Counted, counted
 from instruments import results
 from instruments.results import Counter
 
@@ -56,9 +58,15 @@ UNITS = {
 }
 
 
-def launch_all():
+def chosen(only: str) -> list[Counted]:
+    """The launches of the kernels named, with commas between them; every launch for none."""
+    names = {name.strip() for name in only.split(",") if name.strip()}
+    return [launch for launch in counted() if not names or launch.kernel in names]
+
+
+def launch_all(only: str):
     """What runs under ncu: each call once to compile, then once more to be read."""
-    for launch in counted():
+    for launch in chosen(only):
         call = launch.make()
         call()
         torch.cuda.synchronize()
@@ -70,11 +78,12 @@ def launch_all():
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="the kernels whose launches are counted, with commas between them")
     parser.add_argument("--json", type=Path, help="the figures' file")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.launch:
-        launch_all()
+        launch_all(options.only)
         return 0
     if not torch.cuda.is_available() or not shutil.which("ncu"):
         print("bench/counters.py: needs a GPU and Nsight Compute (ncu)", file=sys.stderr)
@@ -84,7 +93,12 @@ def main(arguments: list[str] | None = None) -> int:
         figures = results.read(path)
     except ValueError as error:
         parser.error(str(error))
-    runs = counted()
+    runs = chosen(options.only)
+    if not runs:
+        parser.error(
+            f"--only: nothing is counted of {options.only!r}, expected kernels out of: "
+            + ", ".join(sorted({launch.kernel for launch in counted()}))
+        )
     done = subprocess.run(
         [
             "ncu",
@@ -98,6 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
             sys.executable,
             __file__,
             "--launch",
+            "--only",
+            options.only,
         ],
         capture_output=True,
         text=True,
@@ -129,7 +145,9 @@ def main(arguments: list[str] | None = None) -> int:
         )
         for run, f in zip(runs, read)
     ]
-    results.store(msgspec.structs.replace(figures, counters=counters), path)
+    again = {run.kernel for run in runs}
+    kept = [counter for counter in figures.counters if options.only and counter.kernel not in again]
+    results.store(msgspec.structs.replace(figures, counters=kept + counters), path)
     for c in counters:
         print(
             f"{c.kernel}, {c.variant}, {c.shape}: read {c.dram_read / 1e6:,.1f} MB, "

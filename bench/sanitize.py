@@ -3,6 +3,8 @@
     compute-sanitizer --tool memcheck --error-exitcode 1 python bench/sanitize.py
     python bench/sanitize.py --list    anywhere: names what would run
 
+--only NAME,...: what begins with one of these names.
+
 What runs stands in bench/cases/, a file per family of kernels. Tensors lie in one allocation each (PyTorch's caching is
 switched off), so that a byte past the end is noticed.
 """
@@ -39,8 +41,12 @@ def launches() -> dict[str, Callable]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="name what would run, and run nothing")
+    parser.add_argument("--only", default="", help="beginnings of the names to run, with commas between them")
     options = parser.parse_args()
-    found = launches()
+    wanted = tuple(name.strip() for name in options.only.split(",") if name.strip()) or ("",)
+    found = {name: launch for name, launch in launches().items() if name.startswith(wanted)}
+    if not found:
+        parser.error(f"--only: nothing begins with {options.only!r}")
     if options.list:
         print(*found, sep="\n")
         return 0

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from bench import counters
 from bench.cases import cases, counted, families
 from instruments import results
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def listed(script: str) -> list:
-    ran = [sys.executable, ROOT / "bench" / script, "--list"]
+def listed(script: str, *more: str) -> list:
+    ran = [sys.executable, ROOT / "bench" / script, "--list", *more]
     return subprocess.run(ran, capture_output=True, text=True, check=True).stdout.splitlines()
 
 
@@ -37,6 +38,12 @@ def test_the_bench_lists_its_cases_without_a_gpu():
 
 def test_the_memory_checker_lists_every_family_without_a_gpu():
     assert {name.split()[0] for name in listed("sanitize.py")} == set(families())
+
+
+def test_a_part_of_the_launches_can_be_named():
+    assert {name.split()[0] for name in listed("sanitize.py", "--only", "copy,reduce")} == {"copy", "reduce"}
+    assert {launch.kernel for launch in counters.chosen("copy, rmsnorm")} == {"copy", "rmsnorm"}
+    assert len(counters.chosen("")) == len(counted())
 
 
 @pytest.mark.parametrize("name", families())
