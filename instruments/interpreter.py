@@ -764,8 +764,10 @@ def launch(kernel: JITFunction, grid, args: tuple, kwargs: dict, guard: Guard | 
 
     kernel: a @triton.jit function. grid: a tuple, or a function of the arguments that gives one. args, kwargs: as
     passed to `kernel[grid]`; compile options such as num_warps are dropped. guard: sees and may refuse every access.
-    Tensors on a GPU are copied to the host and back.
+    Tensors on a GPU are copied to the host and back. RuntimeError for a kernel in Gluon, which has no interpreter.
     """
+    if kernel.is_gluon():
+        raise RuntimeError(f"{kernel.fn.__name__} is written in Gluon, which has no interpreter: it needs its GPU")
     with language_lock:
         if _running:
             raise RuntimeError("a kernel cannot be launched from inside a running kernel")

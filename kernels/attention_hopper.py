@@ -58,8 +58,8 @@ def load(shared, sizes, CAUSAL: gl.constexpr):
         number, place, block = tile_of(turn, all_heads, blocks, CAUSAL)
         if number < all_heads * blocks:
             batch, head, row = place // heads, place % heads, block * WARPGROUPS * ROWS
-            mbarrier.wait(q_free, turn & 1 ^ 1)
-            mbarrier.expect(q_full, WARPGROUPS * q.block_type.nbytes)
+            mbarrier.wait(q_free, turn & 1 ^ 1)  # for every warpgroup to be done with the q before
+            mbarrier.expect(q_full, WARPGROUPS * q.block_type.nbytes)  # full when so many bytes have come
             for warpgroup in gl.static_range(WARPGROUPS):
                 load_tile(q, [batch, head, row + warpgroup * ROWS, 0], q_full, q_tiles.index(warpgroup))
             count, whole = key_tiles(row, queries, keys, CAUSAL, WARPGROUPS * ROWS)
@@ -67,7 +67,7 @@ def load(shared, sizes, CAUSAL: gl.constexpr):
                 at = [batch, head // group, (count - 1 - step) * KEYS, 0]
                 for second in gl.static_range(2):
                     slot = item % SLOTS
-                    wait_for(free, item, FREE=True)
+                    wait_for(free, item, FREE=True)  # for every warpgroup to be done with what it held
                     mbarrier.expect(full.index(slot), k.block_type.nbytes)
                     load_tile(v if second else k, at, full.index(slot), ring.index(slot))
                     item += 1
@@ -97,8 +97,8 @@ def attend(common, WARPGROUP: gl.constexpr, CAUSAL: gl.constexpr):
 
             count, whole = key_tiles(first, queries, keys, CAUSAL, WARPGROUPS * ROWS)
             key = (count - 1) * KEYS - first
-            mbarrier.wait(q_full, turn & 1)
-            wait_for(full, item)
+            mbarrier.wait(q_full, turn & 1)  # for the copies of q,
+            wait_for(full, item)  # and of the first keys
             scores = warpgroup_mma_wait(0, deps=(start_scores(q_tile, ring, item),))
             mbarrier.arrive(free.index(item % SLOTS))
             weights, largest, total, repair = softmax_step(hide(scores, key, last), largest, total, scale)
@@ -111,7 +111,7 @@ def attend(common, WARPGROUP: gl.constexpr, CAUSAL: gl.constexpr):
             wait_for(full, item)
             out = warpgroup_mma_wait(0, deps=(start_out(weights, ring, item, out),))
             mbarrier.arrive(free.index(item % SLOTS))
-            mbarrier.arrive(q_free)
+            mbarrier.arrive(q_free)  # the loading warp may overwrite q
             item += 1
 
             empty = total == 0.0
@@ -193,6 +193,11 @@ def _describe(x: torch.Tensor, rows: int):
     return TensorDescriptor(x, list(x.shape), [*strides, 1], tile, layout)
 
 
+def runs_on(device: torch.device) -> bool:
+    """Whether a device is a Hopper GPU."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
+
+
 def launch(q, k, v, causal: bool, scale: float, return_lse: bool = False, programs: int = 132) -> tuple:
     """(out, lse or None) of what `flash_attention_hopper` has checked, none of it empty."""
     batch, heads, queries, head_dim = q.shape
@@ -223,8 +228,9 @@ def flash_attention_hopper(
     check_no_grad("flash_attention_hopper", q=q, k=k, v=v)
     if q.shape[3] not in PLANS:
         raise ValueError(f"q: got a head_dim of {q.shape[3]}, expected {' or '.join(map(str, PLANS))}")
-    if not q.is_cuda or torch.cuda.get_device_capability(q.device) != (9, 0):
-        raise ValueError(f"q: got device {q.device}, expected a Hopper GPU (9.0); flash_attention runs on others too")
+    if not runs_on(q.device):
+        device = torch.cuda.get_device_name(q.device) if q.is_cuda else q.device
+        raise ValueError(f"q: got device {device}, expected a Hopper GPU (9.0); flash_attention runs on others too")
     if q.numel() and k.numel():
         out, lse = launch(q, k, v, causal, scale, return_lse, device_of(q.device).sms)
     else:

@@ -98,12 +98,12 @@ def walk(count, key, item, state, q_tile, ring, full, free, last, scale, HIDE: g
     """
     out, weights, largest, total = state
     for step in range(count):
-        wait_for(full, item + 1)
+        wait_for(full, item + 1)  # for the copy of the keys
         scores = start_scores(q_tile, ring, item + 1)
-        wait_for(full, item)
-        out = start_out(weights, ring, item, out)  # runs on while exponentials are computed
-        scores = warpgroup_mma_wait(1, deps=(scores,))
-        mbarrier.arrive(free.index((item + 1) % SLOTS))
+        wait_for(full, item)  # for that of the values before them
+        out = start_out(weights, ring, item, out)  # runs on under the exponentials
+        scores = warpgroup_mma_wait(1, deps=(scores,))  # for all products but the one begun last
+        mbarrier.arrive(free.index((item + 1) % SLOTS))  # the loading warp may overwrite the keys
         if HIDE:
             scores = hide(scores, key - step * KEYS, last)
         unpacked, largest, total, repair = softmax_step(scores, largest, total, scale)
