@@ -13,7 +13,7 @@ from kernels.attention_plan import describe
 from kernels.attention_tiles import LOG2E, key_range, load_statistics, query_range, seen_by_all, sees, store_rows
 
 
-@triton.jit(do_not_specialize=["kv_heads", "group", "queries", "keys", "window"])
+@triton.jit
 def attention_dkdv_fast_kernel(
     q,
     k,

@@ -131,7 +131,7 @@ def attention_fast_kernel(
 #: What is tuned over on a GPU; the interpreter takes the first.
 CONFIGS = [
     triton.Config({"AHEAD": ahead, "IN_REGISTERS": kept}, num_warps=4, num_stages=3)
-    for ahead, kept in ((True, True), (True, False), (False, True), (False, False))
+    for ahead, kept in ((False, False), (False, True), (True, True), (True, False))
 ]
 attention_tuned_kernel = triton.autotune(CONFIGS, key=["BLOCK_D", "CAUSAL", "WINDOWED"])(attention_fast_kernel)
 
@@ -145,7 +145,7 @@ def launch(q, k, v, out, lse, causal: bool, scale: float, window: int | None, ti
     grid = (batch * heads * triton.cdiv(queries, tile["BLOCK_M"]),)
     options = {"CAUSAL": causal, "WINDOWED": window is not None}
     blocks = {name: tile[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_D")}
-    if tile["BLOCK_D"] > 128:
-        attention_fast_kernel[grid](*operands, out, lse, *sizes, **options, AHEAD=False, IN_REGISTERS=False, **tile)
+    if tile["BLOCK_D"] != 128:
+        attention_fast_kernel[grid](*operands, out, lse, *sizes, **options, **tile)
     else:
         attention_tuned_kernel[grid](*operands, out, lse, *sizes, **options, **blocks)

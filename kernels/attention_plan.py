@@ -20,7 +20,10 @@ def _tile(width: int, queries: int, keys: int, warps: int, stages: int, **more) 
 #: of a size that lets two programs share a multiprocessor, so that one's exponentials run under the other's products.
 FORWARD = {
     "plain": {width: _tile(width, 64, 64 if width <= 128 else 32, 4, 2) for width in WIDTHS},
-    "fast": {width: _tile(width, 64, 64, 4, 3) if width <= 128 else _tile(width, 128, 64, 8, 2) for width in WIDTHS},
+    "fast": {
+        width: _tile(width, *((64, 64, 4, 3) if width <= 128 else (128, 64, 8, 2)), AHEAD=False, IN_REGISTERS=False)
+        for width in WIDTHS
+    },
 }
 #: The same of the backward.
 BACKWARD = {

@@ -132,13 +132,10 @@ def attention_traffic(
     if path == "minimum":
         kv = batch * (kv_heads or heads) * keys * head_dim * dtype.itemsize
         return Traffic({"q": wide, "k": kv, "v": kv}, {"out": wide}, flops, launches=1)
-    path, tile = choose(FORWARD, head_dim, path, torch.device(backend.device()))
+    _, tile = choose(FORWARD, head_dim, path, torch.device(backend.device()))
     shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
     per_key = batch * heads * head_dim * dtype.itemsize
-    k, v = (
-        keys_visited(*shape, ahead=path == "fast" and tile["BLOCK_D"] <= 128) * per_key,
-        keys_visited(*shape) * per_key,
-    )
+    k, v = keys_visited(*shape, ahead=tile.get("AHEAD", False)) * per_key, keys_visited(*shape) * per_key
     written = {"lse": batch * heads * queries * 4, "out": wide}
     return Traffic({"q": wide, "k": k, "v": v}, written, flops, launches=1)
 

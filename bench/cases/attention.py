@@ -72,7 +72,9 @@ def _attention(batch, heads, sequence, head_dim, causal, dtype=BF16, ops=False):
         **{name: partial(forced, backend, causal) for name, backend in BACKENDS.items()},
     }
     if ops:
-        implementations |= {"flex": lambda: _flex(causal, sequence), "eager ops": lambda: partial(eager, causal=causal)}
+        implementations["eager ops"] = lambda: partial(eager, causal=causal)
+        if causal:
+            implementations["flex"] = lambda: _flex(causal, sequence)
     return Case(
         "attention_causal" if causal else "attention",
         size,
