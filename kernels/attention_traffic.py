@@ -14,31 +14,36 @@ from instruments.traffic import Traffic
 from kernels.attention_plan import BACKWARD, FORWARD, choose
 
 
-def keys_of_tile(
-    first_query: int, queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int
-) -> tuple[int, int]:
-    """(first, last): the keys that a tile of queries loads are [first, last). `key_range` in Python, whole tiles of
-    keys, the last of them cut where the keys end."""
-    position, first, last = first_query + keys - queries, 0, keys
-    if window is not None:
-        first = max(position - window + 1, 0) // tile_n * tile_n
-        last = min(position + tile_m - 1 + window, keys)
-    if causal:
-        last = min(position + tile_m, keys)
-    return first, min(triton.cdiv(last, tile_n) * tile_n, keys) if last > first else first
+def key_ranges(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int):
+    """(first, end, last) for each tile of queries that sees a key: `key_range`, and the end of `whole_range` (None
+    where that is empty), in Python."""
+    for first_query in range(0, queries, tile_m):
+        position, first, last = first_query + keys - queries, 0, keys
+        begin, end = 0, keys
+        if window is not None:
+            first = max(position - window + 1, 0) // tile_n * tile_n
+            last = min(position + tile_m - 1 + window, keys)
+            begin = max(triton.cdiv(max(position + tile_m - window, 0), tile_n) * tile_n, first)
+            end = min(position + window, keys)
+        if causal:
+            last, end = min(position + tile_m, keys), min(position + 1, keys)
+        end = max(end, 0) // tile_n * tile_n
+        if last > first:
+            yield first, end if end > begin else None, last
 
 
 @cache
-def keys_visited(
-    queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int, ahead: int = 0
-) -> int:
-    """Keys that the tiles of queries of one head load, added up. ahead: tiles of keys that are loaded beyond the last
-    one that is seen."""
-    total = 0
-    for first_query in range(0, queries, tile_m):
-        first, last = keys_of_tile(first_query, queries, keys, causal, window, tile_m, tile_n)
-        total += min(last + ahead * tile_n, keys) - first if last > first else 0
-    return total
+def keys_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
+    """Keys that the tiles of queries of one head load, added up."""
+    ranges = key_ranges(queries, keys, causal, window, tile_m, tile_n)
+    return sum(min(triton.cdiv(last, tile_n) * tile_n, keys) - first for first, _, last in ranges)
+
+
+@cache
+def keys_ahead(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
+    """Keys that they load twice, since the product of a next tile that is whole is formed early."""
+    ranges = key_ranges(queries, keys, causal, window, tile_m, tile_n)
+    return sum(min(tile_n, keys - end) for _, end, _ in ranges if end is not None)
 
 
 @cache
@@ -135,9 +140,9 @@ def attention_traffic(
     _, tile = choose(FORWARD, head_dim, path, torch.device(backend.device()))
     shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
     per_key = batch * heads * head_dim * dtype.itemsize
-    k, v = keys_visited(*shape, ahead=tile.get("AHEAD", False)) * per_key, keys_visited(*shape) * per_key
+    kv = keys_visited(*shape) * per_key
     written = {"lse": batch * heads * queries * 4, "out": wide}
-    return Traffic({"q": wide, "k": k, "v": v}, written, flops, launches=1)
+    return Traffic({"q": wide, "k": kv, "v": kv}, written, flops, launches=1)
 
 
 def attention_backward_ops(
@@ -210,15 +215,16 @@ def attention_backward_traffic(
     shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
     again = batch * heads * queries_visited(*shape)  # rows of q and dout that tiles of keys ask for
     rows, per_key = again * head_dim * dtype.itemsize, batch * heads * head_dim * dtype.itemsize
-    k, v = keys_visited(*shape) * per_key, keys_visited(*shape, ahead=path == "fast") * per_key
-    delta = Traffic({"out": wide, "dout": wide}, {"delta": row}, launches=1)
+    visited, ahead = keys_visited(*shape), keys_ahead(*shape) if path == "fast" else 0
+    k, v = visited * per_key, (visited + ahead) * per_key
+    delta = Traffic({"out": wide, "dout": wide, "lse": row}, {"delta": row, "shift": row}, launches=1)
     dkdv = Traffic(
-        {"q": rows, "k": kv, "v": kv, "dout": rows, "lse": 4 * again, "delta": 4 * again},
+        {"q": rows, "k": kv, "v": kv, "dout": rows, "shift": 4 * again, "delta": 4 * again},
         {"dk": kv, "dv": kv},
         4 * product,
         launches=1,
     )
     dq = Traffic(
-        {"q": wide, "k": k, "v": v, "dout": wide, "lse": row, "delta": row}, {"dq": wide}, 3 * product, launches=1
+        {"q": wide, "k": k, "v": v, "dout": wide, "shift": row, "delta": row}, {"dq": wide}, 3 * product, launches=1
     )
     return delta + dkdv + dq

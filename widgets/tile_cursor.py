@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 
 from kernels.attention_plan import FORWARD
 from kernels.attention_tiles import sees
-from kernels.attention_traffic import keys_of_tile
+from kernels.attention_traffic import key_ranges
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, RED, SKY, Example, Panel, canvas, menu, whole
 
 EXAMPLE = Example(typed="9", told="step 9 of 16", shown={"program": 15, "step": 2})
@@ -29,10 +29,8 @@ def tiles(queries: int, mask: str, window: int) -> tuple:
     """(programs, pairs): the tiles of keys that each program visits, as a range; and how many pairs of a query and a
     key that it sees each tile has, [tiles of queries, tiles of keys]."""
     causal, width = mask in (CAUSAL, BOTH), window if mask in (WINDOW, BOTH) else None
-    programs = []
-    for first_query in range(0, queries, TILE_M):
-        first, last = keys_of_tile(first_query, queries, KEYS, causal, width, TILE_M, TILE_N)
-        programs.append(range(first // TILE_N, -(-last // TILE_N)))
+    ranges = key_ranges(queries, KEYS, causal, width, TILE_M, TILE_N)
+    programs = [range(first // TILE_N, -(-last // TILE_N)) for first, _, last in ranges]
     query, key = np.indices((queries, KEYS))
     seen = sees.fn(query, key, queries, KEYS, width or 0, causal, width is not None)
     pairs = seen.reshape(queries // TILE_M, TILE_M, KEYS // TILE_N, TILE_N).sum(axis=(1, 3))

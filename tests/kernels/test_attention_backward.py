@@ -98,8 +98,8 @@ def test_traffic_is_what_the_meter_counts(shape, options, path):
     options.pop("scale", None)
     assert_counts(report, attention_backward_traffic(*sizes, **options, path=path))
     minimum = attention_backward_traffic(*sizes, **options)
-    assert {name: n for name, n in report.unique.read.items() if name != "delta"} == minimum.read
-    assert {name: n for name, n in report.unique.written.items() if name != "delta"} == minimum.written
+    assert {name: n for name, n in report.unique.read.items() if name not in ("delta", "shift")} == minimum.read
+    assert {name: n for name, n in report.unique.written.items() if name not in ("delta", "shift")} == minimum.written
 
 
 def test_naive_is_the_sum_of_its_ops():
@@ -116,7 +116,7 @@ def test_compiled(path, arch, head_dim):
     """Two programs share a multiprocessor. Causal heads of 128 fill all registers: a few bytes may spill."""
     q, lse = torch.empty(1, 2, 256, head_dim, dtype=BF16, device=DEVICE), torch.empty(1, 2, 256, device=DEVICE)
     for kernel in compiled(attention_backward, q, q, q, q, q, lse, causal=True, path=path, arch=arch)[1:]:
-        assert kernel.spills <= max(SPILLS, 16), kernel
+        assert kernel.spills <= max(SPILLS, 32), kernel
         assert 2 * (kernel.shared + 1024) <= 233_472 and 2 * kernel.registers * 32 * kernel.num_warps <= 65_536
 
 
