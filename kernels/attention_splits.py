@@ -16,7 +16,8 @@ from kernels.attention_plan import width_of
 from kernels.attention_tiles import FLOOR
 from kernels.rows import Device
 
-STEPS = 3  # of keys and values that a multiprocessor's shared memory can hold: two on their way, one worked on
+STEPS = 3  # of keys and values that a program's share of shared memory holds: two on their way, one worked on
+PROGRAMS = 2  # per multiprocessor: on an H200 as fast as one with twice the keys, and faster with pages
 MAX_STEP = 256  # keys
 STARTING = 131_072  # bytes that a program could have read while it starts and ends: another wave costs 3 us on an H200
 MAX_SPLITS = 128  # states of a row that one program merges
@@ -75,18 +76,18 @@ def plan(sequences: int, rows: int, keys: int, head_dim: int, page: int, splits:
     """The plan for groups of so many rows, with as many splits, unless given, as let the last program end soonest.
 
     sequences: pairs of a sequence and a key head. keys: of the longest sequence. page: rows of a page, 0 without pages.
-    A program takes a multiprocessor for itself and loads as much at a time as the shared memory holds.
+    PROGRAMS of them share a multiprocessor, and each loads as much at a time as its share of the shared memory holds.
     """
     width = width_of(head_dim)
     key_bytes = 2 * width * 2  # a key and its value, 16 bits an element
-    fits = gpu.shared_per_sm // (STEPS * key_bytes)
+    fits = gpu.shared_per_sm // (PROGRAMS * STEPS * key_bytes)
     block_n = max(16, min(MAX_STEP, triton.next_power_of_2(fits + 1) // 2))
     block_m = min(max(16, triton.next_power_of_2(rows)), 64 if width <= 128 else 32)
     tiles = triton.cdiv(rows, block_m)
 
     def keys_in_turn(splits: int) -> float:
-        """That the busiest multiprocessor reads, or could have read, in all the programs that it runs."""
-        waves = triton.cdiv(sequences * tiles * splits, gpu.sms)
+        """That the busiest place for a program reads, or could have read, in all the programs that it runs."""
+        waves = triton.cdiv(sequences * tiles * splits, PROGRAMS * gpu.sms)
         return waves * (triton.cdiv(keys, splits) + STARTING / key_bytes)
 
     if splits is None:
