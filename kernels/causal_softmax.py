@@ -14,7 +14,7 @@ from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, check_width, wants_grad
 from kernels.online_softmax import LOWEST, absorb, merge, streaming
-from kernels.rows import MAX_COLS, NARROW_TILE, RESIDENT_COLS, Path, always, is_narrow, narrow, plan, reads, resident
+from kernels.rows import MAX_COLS, NARROW_TILE, TILED_COLS, Path, always, is_narrow, narrow, plan, reads, tiled
 from kernels.softmax_backward import softmax_backward
 from kernels.tiles import LOG2E
 
@@ -28,18 +28,31 @@ def causal_softmax_reference(scores: torch.Tensor) -> torch.Tensor:
 
 @triton.jit
 def causal_softmax_resident_kernel(
-    scores_ptr, y_ptr, batch_stride, query_stride, key_stride, queries, keys, BLOCK: tl.constexpr
+    scores_ptr, y_ptr, batch_stride, query_stride, key_stride, queries, keys, TILES: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """One row, kept: scores [batch, queries, keys] of any strides, y [batch, queries, keys] contiguous."""
+    """One row, kept in TILES tiles [BLOCK]: scores [batch, queries, keys] of any strides, y the same, contiguous."""
     row = tl.program_id(0).to(tl.int64)
     query = row % queries
     scores_ptr += row // queries * batch_stride + query * query_stride
-    key = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= keys
-    seen = key <= query + keys - queries
-    x = tl.load(scores_ptr + key * key_stride, mask=seen & (key < keys), other=float("-inf")).to(tl.float32)
-    exponentials = tl.exp2((x - tl.max(x)) * LOG2E)
-    y = exponentials * (1.0 / tl.sum(exponentials))
-    tl.store(y_ptr + row * keys + key, y.to(y_ptr.dtype.element_ty), mask=key < keys)
+    y_ptr += row * keys
+    seen = (query + keys - queries + 1).to(tl.int32)  # how many keys the query sees; none where it is not positive
+    largest = tl.full([BLOCK], float("-inf"), dtype=tl.float32)
+    tiles = ()
+    for i in tl.static_range(TILES):
+        key = i * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+        x = tl.load(scores_ptr + key * key_stride, mask=key < seen, other=float("-inf")).to(tl.float32)
+        largest = tl.maximum(largest, x)
+        tiles = tiles + (x,)
+    row_largest = tl.max(largest)
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    exponentials = ()
+    for i in tl.static_range(TILES):
+        exponentials = exponentials + (tl.exp2((tiles[i] - row_largest) * LOG2E),)
+        total += exponentials[i]
+    scale = 1.0 / tl.sum(total)
+    for i in tl.static_range(TILES):
+        key = i * BLOCK + tl.arange(0, BLOCK)
+        tl.store(y_ptr + key, (exponentials[i] * scale).to(y_ptr.dtype.element_ty), mask=key < keys)
 
 
 @triton.jit
@@ -77,7 +90,7 @@ def causal_softmax_streaming_kernel(
     query = row % queries
     scores_ptr += row // queries * batch_stride + query * query_stride
     y_ptr += row * keys
-    seen = tl.maximum(query + keys - queries + 1, 0).to(tl.int32)  # how many keys; a row of none has no sum, so is NaN
+    seen = (query + keys - queries + 1).to(tl.int32)
     LANES: tl.constexpr = BLOCK // VECTOR
     step = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]  # [LANES, VECTOR]
     largest = tl.full([LANES], LOWEST, dtype=tl.float32)
@@ -87,19 +100,29 @@ def causal_softmax_streaming_kernel(
         x = tl.load(scores_ptr + key * key_stride, mask=key < seen, other=float("-inf"), eviction_policy="evict_last")
         largest, total = absorb(largest, total, x.to(tl.float32))
     largest, total = merge(largest, total)
-    last = (tl.cdiv(keys, BLOCK) - 1) * BLOCK
-    for back in tl.range(0, keys, BLOCK):
-        key = last - back + step
+    scale = 1.0 / total
+    beyond = tl.cdiv(tl.maximum(seen, 0), BLOCK) * BLOCK  # where the first step begins that is all above the diagonal
+    for back in tl.range(0, beyond, BLOCK):
+        key = beyond - BLOCK - back + step
         x = tl.load(scores_ptr + key * key_stride, mask=key < seen, other=float("-inf"), eviction_policy="evict_first")
-        y = tl.exp2((x.to(tl.float32) - largest) * LOG2E) * (1.0 / total)
+        y = tl.exp2((x.to(tl.float32) - largest) * LOG2E) * scale
         tl.store(y_ptr + key, y.to(y_ptr.dtype.element_ty), mask=key < keys, cache_modifier=".cs")
+    above = tl.zeros([LANES, VECTOR], dtype=tl.float32) * scale  # NaN in a row that sees nothing: its total is 0
+    for start in tl.range(beyond, keys, BLOCK):
+        key = start + step
+        tl.store(y_ptr + key, above.to(y_ptr.dtype.element_ty), mask=key < keys, cache_modifier=".cs")
+
+
+def _streaming(cols: int, itemsize: int) -> dict:
+    """Steps for half a row, which is what a query sees on average."""
+    return streaming(cols // 2, itemsize)
 
 
 PATHS = (
     # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
-    Path("resident", RESIDENT_COLS, lambda cols, nbytes: nbytes <= 16_384, resident, 1),
-    Path("streaming", MAX_COLS, always, streaming, 2),
+    Path("resident", TILED_COLS, lambda cols, nbytes: nbytes <= 8_192, tiled, 1),
+    Path("streaming", MAX_COLS, always, _streaming, 2),
 )
 
 

@@ -26,9 +26,11 @@ def merge(largest, total):
 
 
 def streaming(cols: int, itemsize: int) -> dict:
-    """One row per program of 32 warps, in steps of two 16-byte loads per thread, each with a lane of its own.
+    """One row per program, in steps of two 16-byte loads per thread, each load a lane.
 
-    Two such programs fill a multiprocessor, and rows of 64 KiB still fit its L1 between the two readings.
+    A warp has 2 to 4 KiB of the row: the rows of the 64 warps that fill a multiprocessor nearly fit its L1 between the
+    two readings. Rows beyond 128 KiB find no more warps, and less of them stays there.
     """
     vector = 16 // itemsize
-    return {"config": {"VECTOR": vector, "BLOCK": 2 * 32 * 32 * vector, "num_warps": 32}}
+    warps = min(32, max(4, triton.next_power_of_2(cols * itemsize // 2048 + 1) // 2))
+    return {"config": {"VECTOR": vector, "BLOCK": 2 * 32 * warps * vector, "num_warps": warps}}

@@ -21,6 +21,7 @@ MAX_COLS_BACKWARD = 1 << 17
 NARROW_COLS = 512  # up to this width a program takes several rows, or its threads have too little to load
 NARROW_TILE = 2048  # elements of such a program's tile
 RESIDENT_COLS = 1 << 15  # the widest row that can stay in registers without spills
+TILED_COLS = 14_336  # the widest row of which a multiprocessor's registers hold three, in tiles: with two it waits
 RESIDENT_COLS_BACKWARD = 8192  # x, dy, weight and its gradient share the registers
 PIPELINE_BYTES = 98_304  # of 16-bit rows on their way per multiprocessor in the backward; twice that for fp32
 WIDE_BLOCK = 1024  # columns of the wide backward's tile

@@ -20,6 +20,7 @@ from kernels.rows import (
     MAX_COLS,
     NARROW_TILE,
     RESIDENT_COLS,
+    TILED_COLS,
     Path,
     always,
     as_rows,
@@ -137,7 +138,7 @@ PATHS = (
     # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
     Path("resident", RESIDENT_COLS, _fits_a_tile, resident, 1),
-    Path("tiled", RESIDENT_COLS, lambda cols, nbytes: cols <= 16_384, tiled, 1),
+    Path("tiled", RESIDENT_COLS, lambda cols, nbytes: cols <= TILED_COLS, tiled, 1),
     Path("streaming", MAX_COLS, always, streaming, 2),
 )
 ONE_ROW = {"resident": softmax_resident_kernel, "tiled": softmax_tiled_kernel, "streaming": softmax_streaming_kernel}

@@ -8,19 +8,40 @@ import torch
 
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
-from kernels.rows import MAX_COLS, NARROW_TILE, Path, always, is_narrow, narrow, plan, reads, resident, streaming
+from kernels.rows import (
+    MAX_COLS,
+    NARROW_TILE,
+    TILED_COLS,
+    Path,
+    always,
+    is_narrow,
+    narrow,
+    plan,
+    reads,
+    streaming,
+    tiled,
+)
 
 
 @triton.jit
-def softmax_backward_resident_kernel(y_ptr, dy_ptr, dx_ptr, cols, BLOCK: tl.constexpr):
-    """One row, kept: y, dy, dx [rows, cols] contiguous."""
-    col = tl.arange(0, BLOCK)  # [BLOCK], BLOCK >= cols
-    mask = col < cols
-    at = tl.program_id(0).to(tl.int64) * cols + col
-    y = tl.load(y_ptr + at, mask=mask, other=0.0).to(tl.float32)
-    dy = tl.load(dy_ptr + at, mask=mask, other=0.0).to(tl.float32)
-    dx = y * (dy - tl.sum(y * dy))
-    tl.store(dx_ptr + at, dx.to(dx_ptr.dtype.element_ty), mask=mask)
+def softmax_backward_resident_kernel(y_ptr, dy_ptr, dx_ptr, cols, TILES: tl.constexpr, BLOCK: tl.constexpr):
+    """One row, kept in TILES tiles [BLOCK], of which the last may be ragged: y, dy, dx [rows, cols] contiguous."""
+    row = tl.program_id(0).to(tl.int64) * cols
+    products = tl.zeros([BLOCK], dtype=tl.float32)
+    y_tiles = ()
+    dy_tiles = ()
+    for i in tl.static_range(TILES):
+        col = i * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+        y = tl.load(y_ptr + row + col, mask=col < cols, other=0.0).to(tl.float32)
+        dy = tl.load(dy_ptr + row + col, mask=col < cols, other=0.0).to(tl.float32)
+        products += y * dy
+        y_tiles = y_tiles + (y,)
+        dy_tiles = dy_tiles + (dy,)
+    product = tl.sum(products)
+    for i in tl.static_range(TILES):
+        col = i * BLOCK + tl.arange(0, BLOCK)
+        dx = y_tiles[i] * (dy_tiles[i] - product)
+        tl.store(dx_ptr + row + col, dx.to(dx_ptr.dtype.element_ty), mask=col < cols)
 
 
 @triton.jit
@@ -38,10 +59,10 @@ def softmax_backward_narrow_kernel(y_ptr, dy_ptr, dx_ptr, rows, cols, ROWS: tl.c
 @triton.jit
 def softmax_backward_streaming_kernel(y_ptr, dy_ptr, dx_ptr, cols, BLOCK: tl.constexpr):
     """One row, read twice in steps of [BLOCK], the second time backwards; tensors as for the resident kernel."""
-    first = tl.program_id(0).to(tl.int64) * cols
-    y_ptr += first
-    dy_ptr += first
-    dx_ptr += first
+    row = tl.program_id(0).to(tl.int64) * cols
+    y_ptr += row
+    dy_ptr += row
+    dx_ptr += row
     products = tl.zeros([BLOCK], dtype=tl.float32)
     for start in tl.range(0, cols, BLOCK):
         col = start + tl.arange(0, BLOCK)  # [BLOCK]
@@ -60,11 +81,16 @@ def softmax_backward_streaming_kernel(y_ptr, dy_ptr, dx_ptr, cols, BLOCK: tl.con
         tl.store(dx_ptr + col, dx.to(dx_ptr.dtype.element_ty), mask=mask, cache_modifier=".cs")
 
 
+def _streaming(cols: int, itemsize: int) -> dict:
+    """Steps for two rows, y's and dy's."""
+    return streaming(2 * cols, itemsize)
+
+
 PATHS = (
     # path, takes, chosen, layout, passes
     Path("narrow", NARROW_TILE // 2, is_narrow, narrow, 1),
-    Path("resident", 16_384, lambda cols, nbytes: nbytes <= 16_384, resident, 1),
-    Path("streaming", MAX_COLS, always, streaming, 2),
+    Path("resident", TILED_COLS, always, tiled, 1),
+    Path("streaming", MAX_COLS, always, _streaming, 2),
 )
 
 
