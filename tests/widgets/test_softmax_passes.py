@@ -20,8 +20,8 @@ def test_only_the_kept_row_ends_somewhere():
 
 
 def test_rows_at_work():
-    assert at_work(10**6, 131072, "H200") == 132 * 2 and at_work(100, 131072, "H200") == 100  # 32 warps of 64
-    assert at_work(10**6, 131072, "T4") == 40 * 1 and at_work(10**6, 8192, "A100") == 108 * 2
+    assert at_work(10**6, 131072, "H200") == 132 * 2 and at_work(100, 131072, "H200") == 100  # 32 warps each, of 64
+    assert at_work(10**6, 131072, "T4") == 40 * 1 and at_work(10**6, 8192, "A100") == 108 * 8
 
 
 def test_the_sentence_counts():
