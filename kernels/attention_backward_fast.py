@@ -22,19 +22,20 @@ def walk_queries(
     shift_ptr,
     delta_ptr,
     at,
-    begin,
-    end,
     key,
-    dk,
-    dv,
     scale,
     sizes,
+    begin,
+    end,
+    dk,
+    dv,
     CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr,
     MASKED: tl.constexpr,
     BLOCK_M: tl.constexpr,
 ):
-    """(dk, dv) after the tiles of queries in [begin, end) of one head; MASKED: some do not see all of the keys."""
+    """(dk, dv) after the tiles of queries in [begin, end) of one head; MASKED: some do not see all of the keys.
+    at: (batch, head); sizes: what `sees` asks for."""
     BLOCK_D: tl.constexpr = k_tile.shape[1]
     STAGES: tl.constexpr = 1 if MASKED else 2
     for start in tl.range(begin, end, BLOCK_M, num_stages=STAGES):
@@ -62,12 +63,12 @@ def walk_keys(
     shift,
     delta,
     at,
-    begin,
-    end,
     query,
-    dq,
     scale,
     sizes,
+    begin,
+    end,
+    dq,
     CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr,
     MASKED: tl.constexpr,
@@ -138,50 +139,12 @@ def attention_dkdv_fast_kernel(
         begin = last
     sizes = queries, keys, window
     for head in tl.range(kv_head * group, kv_head * group + group):
-        at = batch, head
         rows_before = (batch.to(tl.int64) * kv_heads * group + head) * queries
-        shift_head_ptr, delta_head_ptr = shift_ptr + rows_before, delta_ptr + rows_before
+        rows_shift, rows_delta = shift_ptr + rows_before, delta_ptr + rows_before
+        given = k_tile, v_tile, q, dout, rows_shift, rows_delta, (batch, head), key, scale, sizes
         if CAUSAL or WINDOWED:
-            dk, dv = walk_queries(
-                k_tile,
-                v_tile,
-                q,
-                dout,
-                shift_head_ptr,
-                delta_head_ptr,
-                at,
-                first,
-                begin,
-                key,
-                dk,
-                dv,
-                scale,
-                sizes,
-                CAUSAL,
-                WINDOWED,
-                True,
-                BLOCK_M,
-            )
-        dk, dv = walk_queries(
-            k_tile,
-            v_tile,
-            q,
-            dout,
-            shift_head_ptr,
-            delta_head_ptr,
-            at,
-            begin,
-            last,
-            key,
-            dk,
-            dv,
-            scale,
-            sizes,
-            CAUSAL,
-            WINDOWED,
-            False,
-            BLOCK_M,
-        )
+            dk, dv = walk_queries(*given, first, begin, dk, dv, CAUSAL, WINDOWED, True, BLOCK_M)
+        dk, dv = walk_queries(*given, begin, last, dk, dv, CAUSAL, WINDOWED, False, BLOCK_M)
     keys_before = batch_head.to(tl.int64) * keys * head_dim
     store_rows(dk_ptr + keys_before, dk * scale, first_key, keys, head_dim, BLOCK_N, BLOCK_D)
     store_rows(dv_ptr + keys_before, dv, first_key, keys, head_dim, BLOCK_N, BLOCK_D)
@@ -222,34 +185,12 @@ def attention_dq_fast_kernel(
     query = first_query + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
     dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     first, last = key_range(first_query, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
-    at, sizes = (batch, kv_head), (queries, keys, window)
     begin, end = whole_range(first_query, first, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
+    given = q_tile, dout_tile, k, v, shift, delta, (batch, kv_head), query, scale, (queries, keys, window)
     if WINDOWED:
-        dq = walk_keys(
-            q_tile,
-            dout_tile,
-            k,
-            v,
-            shift,
-            delta,
-            at,
-            first,
-            tl.minimum(begin, last),
-            query,
-            dq,
-            scale,
-            sizes,
-            CAUSAL,
-            WINDOWED,
-            True,
-            BLOCK_N,
-        )
-    dq = walk_keys(
-        q_tile, dout_tile, k, v, shift, delta, at, begin, end, query, dq, scale, sizes, CAUSAL, WINDOWED, False, BLOCK_N
-    )
-    dq = walk_keys(
-        q_tile, dout_tile, k, v, shift, delta, at, end, last, query, dq, scale, sizes, CAUSAL, WINDOWED, True, BLOCK_N
-    )
+        dq = walk_keys(*given, first, tl.minimum(begin, last), dq, CAUSAL, WINDOWED, True, BLOCK_N)
+    dq = walk_keys(*given, begin, end, dq, CAUSAL, WINDOWED, False, BLOCK_N)
+    dq = walk_keys(*given, end, last, dq, CAUSAL, WINDOWED, True, BLOCK_N)
     store_rows(dq_ptr + rows_before * head_dim, dq * scale, first_query, queries, head_dim, BLOCK_M, BLOCK_D)
 
 
