@@ -173,7 +173,7 @@ def attention_backward(
     if not (q.numel() and k.numel()):
         return dq.zero_(), dk.zero_(), dv.zero_()
     scale = head_dim**-0.5 if scale is None else scale
-    dout = dout.contiguous()
+    dout, out, lse = dout.contiguous(), out.contiguous(), lse.contiguous()
     delta, shift = torch.empty_like(lse), torch.empty_like(lse)
     rows = batch * heads * queries
     path, tile = choose(BACKWARD, head_dim, path, q.device, describable(q, k, v))

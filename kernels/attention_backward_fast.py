@@ -1,8 +1,9 @@
 """Attention backward, fast: the launches of attention_backward.py that own tiles of keys and of queries, with tensor
 descriptors, masks only where a tile needs them, and two programs per multiprocessor.
 
-Minimum traffic as there; so are the reference, the function that is called, and what each tensor is. The program that
-owns queries multiplies the next tile's dweights before this tile's exponentials, so that they run at the same time.
+Minimum traffic as there; so are the reference, the function that is called, and what each tensor is. Where nothing is
+masked, the program that owns queries multiplies the next tile's dweights before this tile's exponentials, so that both
+happen at the same time.
 
 The method is FlashAttention-2's (Dao, 2023).
 """

@@ -1,15 +1,17 @@
 """Attention forward, fast: tensor descriptors, masks only where a tile needs them, two programs per multiprocessor.
 
-Minimum traffic as in attention.py; the reference, the public function and the traffic are there too. Three things make
-the difference to the plain kernel:
+Minimum traffic as in attention.py; the reference, the public function and the traffic are there too. What differs from
+the plain kernel:
 
-- Tiles are copied to shared memory by the hardware (tensor descriptors), zeros where a head ends.
-- Tiles that all queries see are not masked: causal, that is all but the last one or two.
-- Tiles are small enough for two programs per multiprocessor: while one computes exponentials the other multiplies.
+- The hardware copies tiles to shared memory (tensor descriptors), with zeros where a head ends.
+- Tiles that all queries see have a loop of their own, without masks: causal, that is all but the last one or two.
+- Up to 128 columns, tiles are small enough for two programs per multiprocessor: while one computes exponentials, the
+  other multiplies.
+- The rest of the scale and the maximum are one multiply-add with each score; the scale's power of two goes to q,
+  exactly, and what is computed stays in registers, which an H200 rewards at 128 columns.
+- Causal, the tiles of queries that have most to do are first.
 
-The scale's power of two goes to q, exactly; the rest is applied to the scores, in one fused multiply-add with the
-maximum. Longest programs start first. The algorithm is FlashAttention-2's (Dao, 2023); multiplying the next scores
-before this tile's exponentials is FlashAttention-3's (Shah and others, 2024).
+The algorithm is FlashAttention-2's (Dao, 2023).
 """
 
 import math
@@ -31,14 +33,14 @@ def walk(
     k,
     v,
     at,
+    row,
+    scale,
+    sizes,
     begin,
     end,
-    row,
     out,
     largest,
     total,
-    scale,
-    sizes,
     CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr,
     MASKED: tl.constexpr,
@@ -103,18 +105,12 @@ def attention_fast_kernel(
     out = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     first, last = key_range(first_query, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
     begin, end = whole_range(first_query, first, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
-    at, sizes = (batch, kv_head), (queries, keys, window)
+    given = q_tile, k, v, (batch, kv_head), row, scale, (queries, keys, window)
     if WINDOWED:
         middle = tl.minimum(begin, last)
-        out, largest, total = walk(
-            q_tile, k, v, at, first, middle, row, out, largest, total, scale, sizes, CAUSAL, WINDOWED, True, BLOCK_N
-        )
-    out, largest, total = walk(
-        q_tile, k, v, at, begin, end, row, out, largest, total, scale, sizes, CAUSAL, WINDOWED, False, BLOCK_N
-    )
-    out, largest, total = walk(
-        q_tile, k, v, at, end, last, row, out, largest, total, scale, sizes, CAUSAL, WINDOWED, True, BLOCK_N
-    )
+        out, largest, total = walk(*given, first, middle, out, largest, total, CAUSAL, WINDOWED, True, BLOCK_N)
+    out, largest, total = walk(*given, begin, end, out, largest, total, CAUSAL, WINDOWED, False, BLOCK_N)
+    out, largest, total = walk(*given, end, last, out, largest, total, CAUSAL, WINDOWED, True, BLOCK_N)
     empty = total == 0.0
     out = out / tl.where(empty, 1.0, total)[:, None]
     lse = tl.where(empty, float("-inf"), (largest + tl.log2(total)) / LOG2E)

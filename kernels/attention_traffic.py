@@ -61,18 +61,19 @@ def queries_visited(queries: int, keys: int, causal: bool, window: int | None, t
     return total
 
 
+def _clamped_sum(first: int, count: int, most: int) -> int:
+    """The sum of min(max(x, 0), most) over the x in range(first, first + count)."""
+    low, high = (min(max(x, 0), most) for x in (first, first + count))
+    return (low + high - 1) * (high - low) // 2 + max(0, first + count - max(first, most)) * most
+
+
 def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int:
-    """Pairs of a query and a key that it sees."""
-
-    def below(ahead):  # pairs whose key lies less than `ahead` beyond the query's position
-        def corner(position):  # the same of all positions up to this one: a triangle, cut off at both ends
-            inside = max(0, min(position + ahead, keys))
-            return inside * (inside + 1) // 2 + max(0, position + ahead - keys) * keys
-
-        return corner(keys - 1) - corner(keys - queries - 1)
-
-    last = 1 if causal else keys + queries if window is None else window
-    return below(last) - (0 if window is None else below(1 - window))
+    """Pairs of a query and a key that it sees: of each query, keys up to its last one less those before its first."""
+    if not causal and window is None:
+        return queries * keys
+    position = keys - queries
+    last = _clamped_sum(position + (1 if causal else window), queries, keys)
+    return last if window is None else last - _clamped_sum(position - window + 1, queries, keys)
 
 
 def attention_ops(

@@ -19,6 +19,8 @@ SHAPES = [
     ((1, 2, 1, 100, 70, 64), {"causal": True, "scale": 0.3}),
     ((1, 1, 1, 150, 150, 16), {"causal": True, "window": 70}),
     ((1, 2, 2, 75, 70, 24), {"window": 20}),
+    ((1, 1, 1, 70, 290, 16), {"causal": True, "window": 200}),
+    ((1, 1, 1, 66, 270, 16), {"window": 150}),
     ((1, 1, 1, 33, 40, 128), {"causal": True}),
 ]
 
@@ -87,7 +89,7 @@ def test_the_same_every_time(path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("shape, options", SHAPES[1:6])
+@pytest.mark.parametrize("shape, options", SHAPES[1:8])
 def test_traffic_is_what_the_meter_counts(shape, options, path):
     q, k, v = tensors(*shape)
     dout = randn(*q.shape, dtype=BF16, seed=4)
