@@ -21,8 +21,13 @@ BEGIN, END = "<!-- results:begin -->\n", "<!-- results:end -->\n"
 NOTHING = "No figures are recorded yet.\n"
 NAMES = {
     "bytes-first": "this course",
+    "bytes-first, gluon": "its Gluon kernel",
     "torch": "torch",
+    "cudnn": "cuDNN",
+    "fa2": "FA2",
+    "flex": "FlexAttention",
     "torch.compile": "torch.compile",
+    "torch.compile, max-autotune": "max-autotune",
     "liger": "Liger",
     "eager ops": "eager ops",
 }
