@@ -191,7 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         figures, cases = Figures(**here, **roofs()), {}
         if old:
-            figures = msgspec.structs.replace(figures, counters=old.counters, machine=old.machine)
+            figures = msgspec.structs.replace(figures, counters=old.counters, machine=old.machine, peaks=old.peaks)
     absent, bad = set(figures.absent_peers), []
     for case in tqdm(chosen, desc="bench", unit="case"):
         record = measure(case, absent)

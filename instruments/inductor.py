@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+_WORTH_A_NAME = ("bmm", "mm", "exp", "softmax", "tanh")
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -92,3 +94,30 @@ def saved_for_backward(function, *args, partition: str) -> Answer:
         return Answer(count[0], saved)
     except Exception as problem:
         return Answer(problem=f"This PyTorch does not let its partitioner be asked ({type(problem).__name__}).")
+
+
+def after_patterns(function, *args) -> Answer:
+    """The products, exponentials and attention that stand in function(*args) once Inductor has put library calls in
+    place of the patterns it knows, in order; ops: how many the graph has then."""
+    found = []
+
+    def look(graph, inputs, **options):
+        calls = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+        ops = [getattr(call, "overloadpacket", call).__name__.strip("_") for call in calls]
+        found.append(Answer(len(ops), [name for name in ops if name in _WORTH_A_NAME or "attention" in name]))
+
+        def run(*inputs):
+            return graph(*(inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list) else inputs))
+
+        run._boxed_call = True
+        return run
+
+    try:
+        from torch._inductor.compile_fx import compile_fx
+
+        torch._dynamo.reset()
+        with torch.no_grad():
+            torch.compile(function, backend=lambda graph, inputs: compile_fx(graph, inputs, inner_compile=look))(*args)
+        return found[0]
+    except Exception as problem:
+        return Answer(problem=f"This PyTorch does not let its compiler be asked ({type(problem).__name__}).")

@@ -116,6 +116,21 @@ class Counter(Record):
     registers: int = 0
 
 
+# What bench/memory.py measures
+
+
+class Peak(Record):
+    """Bytes of the GPU's memory that a call needs beside its arguments, its result among them, and the time of a call;
+    both 0 where the GPU's memory was too small."""
+
+    kernel: str
+    variant: str
+    shape: tuple[int, ...]
+    dtype: str
+    peak: int
+    us: float
+
+
 # What bench/machine.py measures. registers: per thread; shared: bytes per program; both 0 of an interpreted kernel.
 
 
@@ -255,6 +270,7 @@ class Figures(Record, kw_only=True):
     cases: list[Case] = []
     counters: list[Counter] = []
     machine: Machine | None = None
+    peaks: list[Peak] = []
 
     @property
     def provenance(self) -> str:
@@ -279,6 +295,16 @@ class Figures(Record, kw_only=True):
         known = (f"{c.kernel}, {c.variant}, {c.shape}" for c in self.counters)
         raise ValueError(
             f"kernel, variant, shape: no counters of {kernel}, {variant}, {shape}, expected one of: {'; '.join(known)}"
+        )
+
+    def peak(self, kernel: str, variant: str, *shape: int) -> Peak:
+        """Memory and time of one variant of a kernel. Raises ValueError where nothing is recorded."""
+        for peak in self.peaks:
+            if (peak.kernel, peak.variant, peak.shape) == (kernel, variant, shape):
+                return peak
+        known = (f"{p.kernel}, {p.variant}, {p.shape}" for p in self.peaks)
+        raise ValueError(
+            f"kernel, variant, shape: no peak of {kernel}, {variant}, {shape}, expected one of: {'; '.join(known)}"
         )
 
 

@@ -14,7 +14,7 @@ from instruments.traffic import Traffic
 from kernels.attention_plan import BACKWARD, FORWARD, choose
 
 
-def _key_ranges(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int):
+def key_ranges(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int):
     """(first, end, last) for each tile of queries that sees a key: `key_range`, and the end of `whole_range` (None
     where that is empty), in Python."""
     for first_query in range(0, queries, tile_m):
@@ -35,14 +35,14 @@ def _key_ranges(queries: int, keys: int, causal: bool, window: int | None, tile_
 @cache
 def keys_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
     """Keys that the tiles of queries of one head load, added up."""
-    ranges = _key_ranges(queries, keys, causal, window, tile_m, tile_n)
+    ranges = key_ranges(queries, keys, causal, window, tile_m, tile_n)
     return sum(min(triton.cdiv(last, tile_n) * tile_n, keys) - first for first, _, last in ranges)
 
 
 @cache
 def keys_ahead(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
     """Keys that they load twice, since the product of a next tile that is whole is formed early."""
-    ranges = _key_ranges(queries, keys, causal, window, tile_m, tile_n)
+    ranges = key_ranges(queries, keys, causal, window, tile_m, tile_n)
     return sum(min(tile_n, keys - end) for _, end, _ in ranges if end is not None)
 
 

@@ -97,17 +97,28 @@ def _name(function, model=None) -> str:
 # ---------------------------------------------------------------- the model
 
 
+@dataclass(frozen=True)
+class _Family:
+    """A function of kernels/ with a model. family: what its `..._traffic` and its records are called by."""
+
+    function: Callable
+    traffic: Callable
+    reference: Callable | None
+    family: str
+
+
 @cache
 def _families() -> dict:
-    """{name: (function, its `..._traffic`, its `..._reference` or None)} of every function of kernels/ with a model."""
+    """{name of the function: its _Family}; attention's is called flash_attention."""
     found = {}
     for info in pkgutil.iter_modules(kernels.__path__):
         module = importlib.import_module(f"kernels.{info.name}")
         for key, traffic in vars(module).items():
-            name = key.removesuffix("_traffic")
-            own = getattr(traffic, "__module__", "") == module.__name__
-            if own and name != key and callable(vars(module).get(name)):
-                found[name] = vars(module)[name], traffic, vars(module).get(f"{name}_reference")
+            family = key.removesuffix("_traffic")
+            for name in (family, f"flash_{family}"):
+                function = vars(module).get(name)
+                if family != key and getattr(function, "__module__", "") == module.__name__:
+                    found[name] = _Family(function, traffic, vars(module).get(f"{family}_reference"), family)
     return found
 
 
@@ -122,6 +133,7 @@ class _Model:
     function: Callable
     traffic: Callable
     reference: Callable | None
+    family: str
     settings: dict
     dtypes: dict
 
@@ -142,16 +154,24 @@ class _Model:
         parameters = inspect.signature(self.function).parameters
         own = {name: value for name, value in self.settings.items() if name in parameters}
         changed = {
-            name: value for name, value in own.items() if parameters[name].default not in (inspect._empty, value)
+            name: value
+            for name, value in own.items()
+            if name != "causal" and parameters[name].default not in (inspect._empty, value)
         }
         return "" if not changed else f", {changed['path']}" if [*changed] == ["path"] else None
 
     @property
     def recorded_as(self) -> str:
-        """The name in the records: with what the model needs beyond sizes, such as pointwise_chain_8."""
+        """The name in the records: with what the model needs beyond sizes, such as pointwise_chain_8, and causal."""
         parameters = inspect.signature(self.traffic).parameters.values()
-        more = [p.name for p in parameters if p.default is p.empty and p.name in self.settings]
-        return "_".join([self.name, *(str(self.settings[name]) for name in more)])
+        more = [str(self.settings[p.name]) for p in parameters if p.default is p.empty and p.name in self.settings]
+        return "_".join([self.family, *more, *(["causal"] if self.settings.get("causal") else [])])
+
+    @property
+    def lengths(self) -> list:
+        """The names of the sizes that the model takes, as far as its dtype."""
+        names = list(inspect.signature(self.traffic).parameters)
+        return names[: names.index("dtype")] if "dtype" in names else names
 
 
 def _model(function, like, arguments, options) -> _Model | None:
@@ -160,20 +180,20 @@ def _model(function, like, arguments, options) -> _Model | None:
     if like is not None and like not in families:
         raise ValueError(f"like: got {like!r}, expected one of: {', '.join(sorted(families))}")
     name = like or _name(function)
-    if name not in families or (like is None and families[name][0] is not function):
+    if name not in families or (like is None and families[name].function is not function):
         return None
-    known, traffic, reference = families[name]
-    signature = inspect.signature(known)
+    found = families[name]
+    signature = inspect.signature(found.function)
     try:
         bound = signature.bind(*arguments, **options)
     except TypeError:  # a learner's function may take something else
         bound = signature.bind_partial()
     bound.apply_defaults()
     call = bound.arguments
-    asked = inspect.signature(traffic).parameters
+    asked = inspect.signature(found.traffic).parameters
     settings = {key: value for key, value in call.items() if key in asked and not isinstance(value, torch.Tensor)}
     dtypes = {f"{key}_dtype": value.dtype for key, value in call.items() if isinstance(value, torch.Tensor)}
-    return _Model(name, known, traffic, reference, settings, dtypes)
+    return _Model(name, found.function, found.traffic, found.reference, found.family, settings, dtypes)
 
 
 def _sizes(arguments) -> dict:
@@ -183,13 +203,25 @@ def _sizes(arguments) -> dict:
     sizes = {"size": first.numel(), "rows": first.numel() // cols, "cols": cols, "dtype": first.dtype}
     if others and first.dim() == others[0].dim() == 2:  # a matrix product, the second matrix as it is or transposed
         sizes |= {"M": first.shape[0], "N": others[0].numel() // cols, "K": cols}
+    if others and first.dim() == others[0].dim() == 4:  # attention: q, k, v, behind dout in a backward
+        heads = [tensor for tensor in others if tensor.dim() == 4]
+        sizes |= dict(zip(("batch", "heads", "queries", "head_dim"), first.shape))
+        sizes |= dict(zip(("kv_heads", "keys"), heads[min(1, len(heads) // 3)].shape[1:3]))
+    elif first.dim() >= 2:
+        sizes |= {"batch": first[..., 0, 0].numel(), "queries": first.shape[-2], "keys": cols}
     return sizes
 
 
-def _sizes_of(case: Case) -> dict:
-    """The same of a record."""
-    names = ("M", "N", "K") if len(case.shape) == 3 else ("rows", "cols")[-len(case.shape) :]
-    return dict(zip(names, case.shape)) | {"size": int(np.prod(case.shape)), "dtype": DTYPES[case.dtype]}
+def _sizes_of(case: Case, model: _Model) -> dict:
+    """The same of a record. Where its shape lacks the queries, they are as many as the keys, or one where key heads
+    have a number of their own, as in decoding."""
+    names, sizes = model.lengths, {"size": int(np.prod(case.shape)), "dtype": DTYPES[case.dtype]}
+    if "queries" in names and len(case.shape) < len(names):
+        names = [name for name in names if name != "queries"]
+        sizes["queries"] = 1 if "kv_heads" in names else case.shape[names.index("keys")]
+    if len(names) != len(case.shape):
+        names = ("rows", "cols")[-len(case.shape) :]
+    return sizes | dict(zip(names, case.shape))
 
 
 # ---------------------------------------------------------------- what is known
@@ -226,7 +258,7 @@ def _count(function, arguments, options, model) -> _Count:
 def _lengths(arguments, model) -> tuple:
     """A call's shape as records have it: M, N, K of a matrix product, else that of the first tensor."""
     sizes = _sizes(arguments)
-    if model and "M" in inspect.signature(model.traffic).parameters and "M" in sizes:
+    if model and "M" in model.lengths and "M" in sizes:
         return tuple(sizes[name] for name in "MNK")
     return tuple(_tensors(arguments)[0].shape)
 
@@ -319,7 +351,7 @@ def _of_record(case: Case, figures: Figures, model: _Model, function) -> _Moment
         work,
         {name: timed.graph_us * 1e-6 for name, timed in case.impl.items()},
         *_roofs(work, case.dtype, figures, card),
-        _sizes_of(case),
+        _sizes_of(case, model),
         [c for c in counters if (c.shape, c.dtype) == (case.shape, case.dtype)],
         tuple(dict.fromkeys(c.shape for c in counters)),
         "" if own else f"{_name(function, model)} is not in the record; with a GPU it is timed here",
@@ -335,7 +367,7 @@ def _here(function, arguments, options, model, device: str, figures: Figures | N
     seconds, why = {}, ""
     if all(map(_on_gpu, _tensors(arguments))):
         calls = {own: partial(function, **options)}
-        for name, peer in ((OURS, partial(model.function, **options)), ("eager ops", model.reference)):
+        for name, peer in ((OURS, partial(model.function, **options)), ("eager ops", _eager(model.reference, options))):
             if name != own and peer and _takes(peer, arguments):
                 calls[name] = peer
         try:
@@ -357,6 +389,14 @@ def _here(function, arguments, options, model, device: str, figures: Figures | N
         own=own,
         here=True,
     )
+
+
+def _eager(reference, options):
+    """A reference with those of a call's options that it has too."""
+    if reference is None:
+        return None
+    shared = inspect.signature(reference).parameters
+    return partial(reference, **{name: value for name, value in options.items() if name in shared})
 
 
 def _device() -> str | None:

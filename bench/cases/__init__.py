@@ -10,6 +10,7 @@ Such a file has
 and may have
 
     counted()               a list of Counted: launches whose DRAM bytes bench/counters.py reads
+    grown()                 a list of Counted: calls whose peak of memory bench/memory.py measures
 """
 
 import importlib
@@ -68,7 +69,8 @@ class Case:
 
 @dataclass(frozen=True)
 class Counted:
-    """One launch whose DRAM bytes are read. variant: which way of the kernel; make: gives the call that launches it."""
+    """A call whose DRAM bytes are read, then of one launch, or whose peak of memory. variant: which way of the kernel;
+    make: gives the call."""
 
     kernel: str
     variant: str
@@ -131,3 +133,8 @@ def cases() -> list[Case]:
 def counted() -> list[Counted]:
     """Every launch whose bytes are read, in the order they are profiled."""
     return [launch for family in families().values() if hasattr(family, "counted") for launch in family.counted()]
+
+
+def grown() -> list[Counted]:
+    """Every call whose peak of memory is measured, in that order."""
+    return [call for family in families().values() if hasattr(family, "grown") for call in family.grown()]

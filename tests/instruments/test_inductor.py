@@ -42,3 +42,21 @@ def test_what_cannot_be_asked_is_said(monkeypatch):
     )
     found = inductor.saved_for_backward(bias_gelu_reference, X, BIAS, partition="moved")
     assert str(found) == "This PyTorch does not let its partitioner be asked (AttributeError)."
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", None)
+    assert str(inductor.after_patterns(attention, *torch.randn(3, 1, 2, 64, 64))).startswith(
+        "This PyTorch does not let"
+    )
+
+
+def attention(q, k, v, cap=None):
+    scores = q @ k.mT / 8
+    scores = scores if cap is None else cap * torch.tanh(scores / cap)
+    return torch.softmax(scores, dim=-1) @ v
+
+
+def test_attention_that_inductor_knows_becomes_a_library_call():
+    q, k, v = torch.randn(3, 1, 2, 64, 64)
+    plain = inductor.after_patterns(attention, q, k, v)
+    assert plain.problem == "" and len(plain.groups) == 1 and "attention" in plain.groups[0]
+    capped = inductor.after_patterns(attention, q, k, v, 20.0)
+    assert capped.groups == ["bmm", "tanh", "exp", "bmm"]

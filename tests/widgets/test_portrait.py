@@ -12,11 +12,14 @@ from instruments.backend import tl, triton
 from instruments.gpus import DTYPES, GPUS
 from instruments.meter import meter
 from instruments.timing import Timing
+from kernels.attention import attention_traffic, flash_attention
+from kernels.attention_backward import attention_backward
 from kernels.bias_gelu import bias_gelu, bias_gelu_traffic
 from kernels.copy import copy
 from kernels.matmul import matmul, matmul_traffic
 from kernels.pointwise import pointwise_chain, pointwise_chain_traffic
 from kernels.rmsnorm import rmsnorm, rmsnorm_reference, rmsnorm_traffic
+from tests import figures
 from widgets import portrait
 
 inside = importlib.import_module("widgets.portrait")  # where the function has hidden the module
@@ -371,4 +374,48 @@ def test_every_model_of_the_course_can_be_named():
     """Nothing but a function of kernels/ and its traffic makes a family."""
     families = inside._families()
     assert {"copy", "add", "rmsnorm", "row_sum", "matmul", "swiglu_backward"} <= set(families)
-    assert families["bias_gelu"][:2] == (bias_gelu, bias_gelu_traffic)
+    assert (families["bias_gelu"].function, families["bias_gelu"].traffic) == (bias_gelu, bias_gelu_traffic)
+
+
+def attention_arguments():
+    q, k, v = torch.randn(3, 1, 4, 96, 16).half()
+    return q, k[:, :2].contiguous(), v[:, :2].contiguous()
+
+
+def test_attention_is_known_by_its_heads_and_lengths(monkeypatch):
+    """Counted with fewer key heads than query heads; of records, the causal ones, whose keys are as many as queries."""
+    shape = 4, 16, 4096, 128
+    work = attention_traffic(4, 16, 4096, 4096, 128, BF16, causal=True)
+    cases = [figures.case("attention_causal", shape, work.bytes, work.flops, {"bytes-first": 600, "cudnn": 500})]
+    cases.append(figures.case("attention", shape, work.bytes, 2 * work.flops, {"bytes-first": 1000}))
+    monkeypatch.setattr(results, "load", lambda gpu: figures.figures(*cases))
+    panel = portrait(flash_attention, *attention_arguments(), causal=True, path="plain")
+    counted = rows_of(panel, "Bytes of flash_attention, counted here")
+    assert counted["predicted"].parts == counted["requested"].parts
+    tensors = 2 * 2 * (2 * 4 * 96 * 16) // 2 + 2 * 2 * 2 * 96 * 16
+    assert approximately(
+        counted["requested"], meter(flash_attention, *attention_arguments(), causal=True).traffic.bytes, tensors
+    )
+    assert not panel.controls, "attention without a mask is another kernel"
+    asked = attention_traffic(4, 16, 4096, 4096, 128, BF16, causal=True, path="plain")
+    assert approximately(rows_of(panel, "Bytes of flash_attention, recorded")["predicted"], asked.bytes, work.bytes)
+    assert "Fastest peer: cudnn, 500 µs" in panel.sentence
+
+
+def test_a_backwards_key_heads_are_those_of_k():
+    q, k, v = attention_arguments()
+    out, lse = flash_attention(q, k, v, return_lse=True)
+    rows = rows_of(portrait(attention_backward, q, q, k, v, out, lse), "Bytes of attention_backward, counted here")
+    assert rows["predicted"].parts == rows["requested"].parts
+
+
+def test_lengths_of_records_are_the_models():
+    of = {
+        "attention_decode": ((2, 32, 8, 1000, 128), {"queries": 1, "keys": 1000, "kv_heads": 8, "head_dim": 128}),
+        "rmsnorm": ((6, 100), {"rows": 6, "cols": 100}),
+        "matmul": ((2, 3, 4), {"M": 2, "N": 3, "K": 4}),
+    }
+    for name, (shape, sizes) in of.items():
+        family = inside._families()[name]
+        model = inside._Model(name, family.function, family.traffic, None, family.family, {}, {})
+        assert inside._sizes_of(figures.case(name, shape, 1, 1, {}), model).items() >= sizes.items()

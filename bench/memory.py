@@ -1,0 +1,83 @@
+"""How much of the GPU's memory the calls of bench/cases/ need, and how long they take, until it ends.
+
+    python bench/memory.py [--json FILE]
+    python bench/memory.py --list    anywhere: names the calls
+
+Writes `peaks` (instruments/results.py) into the figures' file, which bench/run.py makes: bench/results/<gpu>.json
+unless given. A call that does not find enough memory is recorded as such.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
+
+import msgspec
+import torch
+
+from bench.cases import Counted, grown
+from bench.run import need_same, versions
+from instruments import results, timing
+from instruments.results import Peak
+
+SECONDS = 0.2  # that one call is timed for, after the first
+MOST = 20  # repetitions
+
+
+def measure(call: Counted) -> Peak:
+    """The record of one call: memory beyond what its arguments take, and the median time between two events."""
+    function = call.make()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    peak, seconds = 0, []
+    try:
+        function()  # compiles
+        torch.cuda.synchronize()
+        peak = torch.cuda.max_memory_allocated() - before
+        until = time.perf_counter() + SECONDS
+        while not seconds or len(seconds) < MOST and time.perf_counter() < until:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            function()
+            end.record()
+            end.synchronize()
+            seconds.append(start.elapsed_time(end) / 1e3)
+    except torch.OutOfMemoryError:
+        peak, seconds = 0, [0.0]
+    us = timing.summarize(seconds).median * 1e6
+    return Peak(kernel=call.kernel, variant=call.variant, shape=call.shape, dtype="bf16", peak=peak, us=us)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="the figures' file")
+    parser.add_argument("--list", action="store_true", help="name the calls, and make none")
+    options = parser.parse_args(arguments)
+    if options.list:
+        print(*(f"{call.kernel}, {call.variant}, {call.shape}" for call in grown()), sep="\n")
+        return 0
+    if not torch.cuda.is_available():
+        print("bench/memory.py: this machine has no GPU", file=sys.stderr)
+        return 2
+    path = options.json or results.place()
+    try:
+        figures = results.read(path)
+        need_same(figures, versions())
+    except ValueError as error:
+        parser.error(str(error))
+    peaks = []
+    for call in grown():
+        torch.cuda.empty_cache()
+        peaks.append(measure(call))
+        found = f"{peaks[-1].peak / 1e9:,.3f} GB, {peaks[-1].us:,.1f} us" if peaks[-1].us else "memory ends"
+        print(f"{call.kernel}, {call.variant}, {call.shape}: {found}", flush=True)
+    results.store(msgspec.structs.replace(figures, peaks=peaks), path)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
