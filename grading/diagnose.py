@@ -143,10 +143,18 @@ class Got:
 # ---------------------------------------------------------------- numbers
 
 
+def settled(values: np.ndarray, reference: np.ndarray) -> tuple:
+    """Both with 0 where they agree on what is not finite: the log-sum-exp of nothing is -inf, and so it has to be."""
+    with np.errstate(invalid="ignore"):
+        agree = ~np.isfinite(reference) & ((values == reference) | (np.isnan(values) & np.isnan(reference)))
+    return (np.where(agree, 0, values), np.where(agree, 0, reference)) if agree.any() else (values, reference)
+
+
 def row_errors(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """||out - ref|| / ||ref|| of every row (last axis); inf where NaN, or where a row of zeros is not zero."""
+    """||out - ref|| / ||ref|| of every row (last axis); inf where one is NaN or infinite and not both alike, or where a
+    row of zeros is not zero."""
     rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(-1, 1)
-    right = reference.reshape(rows.shape)
+    rows, right = settled(rows, reference.reshape(rows.shape))
     with np.errstate(all="ignore"):
         size = np.linalg.norm(right, axis=1)
         distance = np.linalg.norm(rows - right, axis=1)
@@ -170,9 +178,11 @@ def matches(got: Got, expected: Expected, slack: float = 1.0) -> bool:
     if got.is_tensor or got.other or isinstance(got.values, bool) != isinstance(expected.values, bool):
         return False
     if isinstance(expected.values, float):
-        return isinstance(got.values, (int, float)) and abs(got.values - expected.values) <= 1e-6 * slack * max(
-            abs(expected.values), 1e-30
-        )
+        if not isinstance(got.values, (int, float)):
+            return False
+        if not np.isfinite(expected.values):
+            return got.values == expected.values or got.values != got.values and expected.values != expected.values
+        return abs(got.values - expected.values) <= 1e-6 * slack * max(abs(expected.values), 1e-30)
     return type(got.values) is type(expected.values) and got.values == expected.values
 
 
@@ -471,8 +481,9 @@ def _metered(task: Task, arguments: dict, replayed: record.Replayed):
     yield from (Finding("race", text) for text in metered.races[:1])
     for name, value in arguments.items():
         if isinstance(value, Tensor) and len(value.shape) > 1 and value.nbytes and not strays and whole:
-            if sum(t.unique_read for t in tensors if t.role == name) < value.nbytes:
-                yield Finding("not_read", f"the kernels do not read all of {name}")
+            needed = task.reads(**arguments)[name] if task.reads else value.nbytes
+            if sum(t.unique_read for t in tensors if t.role == name) < needed:
+                yield Finding("not_read", f"the kernels do not read all of {name}" + " that counts" * bool(task.reads))
     wide = too_wide(metered.shapes, task.max_tile)
     if wide:
         yield Finding(
@@ -757,6 +768,8 @@ def _slip(task: Task, function: str, arguments: dict, pairs: list, wrong: set, w
 def _explains(got: Got, e: Expected, guess: Expected) -> bool:
     if not isinstance(e.values, np.ndarray):
         return matches(got, guess)
+    if guess.values.size and not np.isfinite(guess.values).any():
+        return False  # there are many ways to NaN
     if not matches(got, Expected(guess.name, guess.values, e.dtype), slack=3):
         return False
     # nearer to the guess than to the truth, both rounded as the result is, or it explains nothing
@@ -772,10 +785,11 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
     dtypes = {e.dtype, *(t.dtype for t in tensors)} if tensors else {"fp16"}
     per_row = values.ndim == 1 and (not tensors or _per_row(len(values), arguments))
     table = values.reshape(-1, 1) if per_row else values.reshape(-1, values.shape[-1] if values.ndim else 1)
-    right = reference.reshape(table.shape)
+    table, right = settled(table, reference.reshape(table.shape))
     most = allowed(reference, e.dtype)
     errors = row_errors(values, reference)
-    element = ~np.isfinite(table) | (np.abs(table - right) > _elementwise(most, right))
+    with np.errstate(invalid="ignore"):
+        element = ~np.isfinite(table) | ~np.isfinite(right) | (np.abs(table - right) > _elementwise(most, right))
     if not element.any():
         element = np.abs(table - right) == np.abs(table - right).max()
     first = tuple(int(i) for i in np.unravel_index(int(np.argmax(element)), table.shape))
@@ -799,8 +813,8 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
     rows, columns = element.any(axis=1), element.any(axis=0)
     wide = table.shape[1] > 1
 
-    if not np.isfinite(table).all() and np.isfinite(right).all():
-        bad = ~np.isfinite(table)
+    bad = ~np.isfinite(table) & (np.isfinite(right) | np.isnan(table))
+    if bad.any():
         what = "NaN" if np.isnan(table).any() else "infinite"
         start = int(np.argmax(bad.any(axis=0)))
         seen = f"{_share(bad)} of {e.name} is {what}, first at {list(at)}"
@@ -834,7 +848,8 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
         for sixteen in ("bf16", "fp16"):
             if np.array_equal(rounded(table, sixteen), table) and not np.array_equal(rounded(right, sixteen), right):
                 return Finding("rounded_output", f"every value of {e.name} is a {sixteen} number: {seen}", place=place)
-    factors = _row_factors(table, right, most) if table.shape[1] >= FEW or per_row else None
+    told = (table.shape[1] >= FEW or per_row) and np.isfinite(right).all()
+    factors = _row_factors(table, right, most) if told else None
     if factors is not None:
         cols = max((t.shape[-1] for t in tensors if len(t.shape) > 1), default=1) if per_row else table.shape[1]
         scaled = _scaled(factors, e, cols, most, place, widths, per_row)

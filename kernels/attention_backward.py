@@ -26,14 +26,19 @@ DELTA_ROWS = 32  # rows of a program's tile in the launch that computes delta
 
 
 @triton.jit
-def attention_delta_kernel(out_ptr, dout_ptr, delta_ptr, rows, head_dim, ROWS: tl.constexpr, BLOCK_D: tl.constexpr):
-    """delta [rows] fp32 of out and dout [rows, head_dim] contiguous: a tile of ROWS rows."""
+def attention_delta_kernel(
+    out_ptr, dout_ptr, lse_ptr, delta_ptr, shift_ptr, rows, head_dim, ROWS: tl.constexpr, BLOCK_D: tl.constexpr
+):
+    """delta [rows] fp32 of out and dout [rows, head_dim] contiguous, and shift [rows]: lse [rows] in units of log2(e),
+    but infinite where a row saw no key, so that its weights become zero. A tile of ROWS rows."""
     first = tl.program_id(0).to(tl.int64) * ROWS
     row = first + tl.arange(0, ROWS)  # [ROWS]
     strides = (0, 0, head_dim, 1)
     out = load_rows(out_ptr, first, rows, head_dim, strides, ROWS, BLOCK_D).to(tl.float32)
     dout = load_rows(dout_ptr, first, rows, head_dim, strides, ROWS, BLOCK_D).to(tl.float32)
     tl.store(delta_ptr + row, tl.sum(out * dout, axis=1), mask=row < rows)
+    lse = tl.load(lse_ptr + row, mask=row < rows)
+    tl.store(shift_ptr + row, tl.where(lse == float("-inf"), float("inf"), lse * LOG2E), mask=row < rows)
 
 
 @triton.jit
@@ -42,7 +47,7 @@ def attention_dkdv_kernel(
     k_ptr,
     v_ptr,
     dout_ptr,
-    lse_ptr,
+    shift_ptr,
     delta_ptr,
     dk_ptr,
     dv_ptr,
@@ -81,9 +86,9 @@ def attention_dkdv_kernel(
         rows_before = (batch * kv_heads * group + head) * queries
         for start in tl.range(first, last, BLOCK_M):
             query = start + tl.arange(0, BLOCK_M)[None, :]  # [1, BLOCK_M]
-            lse, delta = load_statistics(lse_ptr + rows_before, delta_ptr + rows_before, start, queries, BLOCK_M)
+            shift, delta = load_statistics(shift_ptr + rows_before, delta_ptr + rows_before, start, queries, BLOCK_M)
             q = load_rows(q_head_ptr, start, queries, head_dim, q_strides, BLOCK_M, BLOCK_D)
-            weights = tl.exp2(tl.dot(k, q.T) * (scale * LOG2E) - lse[None, :])  # [BLOCK_N, BLOCK_M]
+            weights = tl.exp2(tl.dot(k, q.T) * (scale * LOG2E) - shift[None, :])  # [BLOCK_N, BLOCK_M]
             weights = tl.where(sees(query, key, queries, keys, window, CAUSAL, WINDOWED), weights, 0.0)
             dout = load_rows(dout_head_ptr, start, queries, head_dim, dout_strides, BLOCK_M, BLOCK_D)
             dv = tl.dot(weights.to(dout.dtype), dout, dv)
@@ -100,7 +105,7 @@ def attention_dq_kernel(
     k_ptr,
     v_ptr,
     dout_ptr,
-    lse_ptr,
+    shift_ptr,
     delta_ptr,
     dq_ptr,
     q_strides,
@@ -131,14 +136,14 @@ def attention_dq_kernel(
     q = load_rows(q_ptr, first_query, queries, head_dim, q_strides, BLOCK_M, BLOCK_D)
     dout = load_rows(dout_ptr, first_query, queries, head_dim, dout_strides, BLOCK_M, BLOCK_D)
     rows_before = batch_head * queries
-    lse, delta = load_statistics(lse_ptr + rows_before, delta_ptr + rows_before, first_query, queries, BLOCK_M)
+    shift, delta = load_statistics(shift_ptr + rows_before, delta_ptr + rows_before, first_query, queries, BLOCK_M)
     query = first_query + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
     dq = tl.zeros([BLOCK_M, BLOCK_D], dtype=tl.float32)
     first, last = key_range(first_query, queries, keys, window, BLOCK_M, BLOCK_N, CAUSAL, WINDOWED)
     for start in tl.range(first, last, BLOCK_N):
         key = start + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
         k = load_rows(k_ptr, start, keys, head_dim, k_strides, BLOCK_N, BLOCK_D)
-        weights = tl.exp2(tl.dot(q, k.T) * (scale * LOG2E) - lse[:, None])  # [BLOCK_M, BLOCK_N]
+        weights = tl.exp2(tl.dot(q, k.T) * (scale * LOG2E) - shift[:, None])  # [BLOCK_M, BLOCK_N]
         weights = tl.where(sees(query, key, queries, keys, window, CAUSAL, WINDOWED), weights, 0.0)
         v = load_rows(v_ptr, start, keys, head_dim, v_strides, BLOCK_N, BLOCK_D)
         dscores = weights * (tl.dot(dout, v.T) - delta[:, None])
@@ -168,23 +173,23 @@ def attention_backward(
     if not (q.numel() and k.numel()):
         return dq.zero_(), dk.zero_(), dv.zero_()
     scale = head_dim**-0.5 if scale is None else scale
-    dout = dout.contiguous()
-    delta = torch.empty_like(lse)
+    dout, out, lse = dout.contiguous(), out.contiguous(), lse.contiguous()
+    delta, shift = torch.empty_like(lse), torch.empty_like(lse)
     rows = batch * heads * queries
     path, tile = choose(BACKWARD, head_dim, path, q.device, describable(q, k, v))
     attention_delta_kernel[(triton.cdiv(rows, DELTA_ROWS),)](
-        out, dout, delta, rows, head_dim, ROWS=DELTA_ROWS, BLOCK_D=tile["BLOCK_D"], num_warps=4
+        out, dout, lse, delta, shift, rows, head_dim, ROWS=DELTA_ROWS, BLOCK_D=tile["BLOCK_D"], num_warps=4
     )
     if path == "fast":
-        attention_backward_fast.launch(q, k, v, dout, lse, delta, dq, dk, dv, causal, scale, window, tile)
+        attention_backward_fast.launch(q, k, v, dout, shift, delta, dq, dk, dv, causal, scale, window, tile)
         return dq, dk, dv
     strides = q.stride(), k.stride(), v.stride(), dout.stride()
     sizes = heads // kv_heads, queries, keys, head_dim, window or 0, scale
     options = {"CAUSAL": causal, "WINDOWED": window is not None, **tile}
     attention_dkdv_kernel[(batch * kv_heads * triton.cdiv(keys, tile["BLOCK_N"]),)](
-        q, k, v, dout, lse, delta, dk, dv, *strides, kv_heads, *sizes, **options
+        q, k, v, dout, shift, delta, dk, dv, *strides, kv_heads, *sizes, **options
     )
     attention_dq_kernel[(batch * heads * triton.cdiv(queries, tile["BLOCK_M"]),)](
-        q, k, v, dout, lse, delta, dq, *strides, heads, *sizes, **options
+        q, k, v, dout, shift, delta, dq, *strides, heads, *sizes, **options
     )
     return dq, dk, dv

@@ -18,10 +18,11 @@ def _tile(width: int, queries: int, keys: int, warps: int, stages: int, **more) 
 
 #: Tiles of the forward by path and width. Wide heads leave registers for fewer rows. Fast ones, up to 128 columns, are
 #: of a size that lets two programs share a multiprocessor, so that one's exponentials run under the other's products.
+#: IN_REGISTERS: q stays there, multiplied by a power of two.
 FORWARD = {
     "plain": {width: _tile(width, 64, 64 if width <= 128 else 32, 4, 2) for width in WIDTHS},
     "fast": {
-        width: _tile(width, *((64, 64, 4, 3) if width <= 128 else (128, 64, 8, 2)), AHEAD=False, IN_REGISTERS=False)
+        width: _tile(width, *((64, 64, 4, 3) if width <= 128 else (128, 64, 8, 2)), IN_REGISTERS=width == 128)
         for width in WIDTHS
     },
 }

@@ -38,18 +38,26 @@ def key_range(
 
 
 @triton.jit
-def seen_by_all(
-    first_query, queries, keys, window, BLOCK_M: tl.constexpr, CAUSAL: tl.constexpr, WINDOWED: tl.constexpr
+def whole_range(
+    first_query,
+    first,
+    queries,
+    keys,
+    window,
+    BLOCK_M: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    CAUSAL: tl.constexpr,
+    WINDOWED: tl.constexpr,
 ):
-    """(first, last): every query of a tile sees the keys in [first, last)."""
+    """(begin, end): every query of a tile sees all keys of the tiles in [begin, end), from its key_range's first on."""
     position = first_query + keys - queries
-    first, last = 0, keys
+    begin, end = first, keys
     if WINDOWED:
-        first = position + BLOCK_M - window
-        last = tl.minimum(position + window, keys)
+        begin = tl.maximum(tl.cdiv(tl.maximum(position + BLOCK_M - window, 0), BLOCK_N) * BLOCK_N, first)
+        end = tl.minimum(position + window, keys)
     if CAUSAL:
-        last = tl.minimum(position + 1, keys)
-    return first, last
+        end = tl.minimum(position + 1, keys)
+    return begin, tl.maximum(tl.maximum(end, 0) // BLOCK_N * BLOCK_N, begin)
 
 
 @triton.jit
@@ -108,12 +116,11 @@ def store_rows(ptr, tile, first, rows, head_dim, ROWS: tl.constexpr, BLOCK_D: tl
 
 
 @triton.jit
-def load_statistics(lse_ptr, delta_ptr, first, queries, ROWS: tl.constexpr):
-    """(lse in units of log2(e), delta) of a tile's rows; infinite where a row saw no key: its weights become zero."""
-    row = first + tl.arange(0, ROWS)  # [ROWS]
-    lse = tl.load(lse_ptr + row, mask=row < queries, other=float("inf"))
-    lse = tl.where(lse == float("-inf"), float("inf"), lse) * LOG2E
-    return lse, tl.load(delta_ptr + row, mask=row < queries, other=0.0)
+def load_statistics(shift_ptr, delta_ptr, first, queries, ROWS: tl.constexpr):
+    """(shift, delta) of a tile's rows, [ROWS] each; infinity, for weights of zero, and 0 where there are none."""
+    row = first + tl.arange(0, ROWS)
+    mask = row < queries
+    return tl.load(shift_ptr + row, mask=mask, other=float("inf")), tl.load(delta_ptr + row, mask=mask, other=0.0)
 
 
 def check_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float | None, window: int | None = None):

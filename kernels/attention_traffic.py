@@ -14,22 +14,36 @@ from instruments.traffic import Traffic
 from kernels.attention_plan import BACKWARD, FORWARD, choose
 
 
-@cache
-def keys_visited(
-    queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int, ahead: int = 0
-) -> int:
-    """Keys that the tiles of queries of one head load, added up: `key_range` in Python, for the traffic model. ahead:
-    tiles of keys that are loaded beyond the last one that is seen."""
-    total = 0
+def _key_ranges(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int):
+    """(first, end, last) for each tile of queries that sees a key: `key_range`, and the end of `whole_range` (None
+    where that is empty), in Python."""
     for first_query in range(0, queries, tile_m):
         position, first, last = first_query + keys - queries, 0, keys
+        begin, end = 0, keys
         if window is not None:
             first = max(position - window + 1, 0) // tile_n * tile_n
             last = min(position + tile_m - 1 + window, keys)
+            begin = max(triton.cdiv(max(position + tile_m - window, 0), tile_n) * tile_n, first)
+            end = min(position + window, keys)
         if causal:
-            last = min(position + tile_m, keys)
-        total += min((triton.cdiv(last, tile_n) + ahead) * tile_n, keys) - first if last > first else 0
-    return total
+            last, end = min(position + tile_m, keys), min(position + 1, keys)
+        end = max(end, 0) // tile_n * tile_n
+        if last > first:
+            yield first, end if end > begin else None, last
+
+
+@cache
+def keys_visited(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
+    """Keys that the tiles of queries of one head load, added up."""
+    ranges = _key_ranges(queries, keys, causal, window, tile_m, tile_n)
+    return sum(min(triton.cdiv(last, tile_n) * tile_n, keys) - first for first, _, last in ranges)
+
+
+@cache
+def keys_ahead(queries: int, keys: int, causal: bool, window: int | None, tile_m: int, tile_n: int) -> int:
+    """Keys that they load twice, since the product of a next tile that is whole is formed early."""
+    ranges = _key_ranges(queries, keys, causal, window, tile_m, tile_n)
+    return sum(min(tile_n, keys - end) for _, end, _ in ranges if end is not None)
 
 
 @cache
@@ -47,15 +61,19 @@ def queries_visited(queries: int, keys: int, causal: bool, window: int | None, t
     return total
 
 
-@cache
+def _clamped_sum(first: int, count: int, most: int) -> int:
+    """The sum of min(max(x, 0), most) over the x in range(first, first + count)."""
+    low, high = (min(max(x, 0), most) for x in (first, first + count))
+    return (low + high - 1) * (high - low) // 2 + max(0, first + count - max(first, most)) * most
+
+
 def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int:
-    """Pairs of a query and a key that it sees."""
-    total = 0
-    for position in range(keys - queries, keys):
-        first = 0 if window is None else max(0, position - window + 1)
-        last = keys if window is None or causal else min(keys, position + window)
-        total += max(0, (min(last, position + 1) if causal else last) - first)
-    return total
+    """Pairs of a query and a key that it sees: of each query, keys up to its last one less those before its first."""
+    if not causal and window is None:
+        return queries * keys
+    position = keys - queries
+    last = _clamped_sum(position + (1 if causal else window), queries, keys)
+    return last if window is None else last - _clamped_sum(position - window + 1, queries, keys)
 
 
 def attention_ops(
@@ -123,9 +141,9 @@ def attention_traffic(
     _, tile = choose(FORWARD, head_dim, path, torch.device(backend.device()))
     shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
     per_key = batch * heads * head_dim * dtype.itemsize
-    k, v = keys_visited(*shape, ahead=tile.get("AHEAD", False)) * per_key, keys_visited(*shape) * per_key
+    kv = keys_visited(*shape) * per_key
     written = {"lse": batch * heads * queries * 4, "out": wide}
-    return Traffic({"q": wide, "k": k, "v": v}, written, flops, launches=1)
+    return Traffic({"q": wide, "k": kv, "v": kv}, written, flops, launches=1)
 
 
 def attention_backward_ops(
@@ -198,15 +216,16 @@ def attention_backward_traffic(
     shape = queries, keys, causal, window, tile["BLOCK_M"], tile["BLOCK_N"]
     again = batch * heads * queries_visited(*shape)  # rows of q and dout that tiles of keys ask for
     rows, per_key = again * head_dim * dtype.itemsize, batch * heads * head_dim * dtype.itemsize
-    k, v = keys_visited(*shape) * per_key, keys_visited(*shape, ahead=path == "fast") * per_key
-    delta = Traffic({"out": wide, "dout": wide}, {"delta": row}, launches=1)
+    visited, ahead = keys_visited(*shape), keys_ahead(*shape) if path == "fast" else 0
+    k, v = visited * per_key, (visited + ahead) * per_key
+    delta = Traffic({"out": wide, "dout": wide, "lse": row}, {"delta": row, "shift": row}, launches=1)
     dkdv = Traffic(
-        {"q": rows, "k": kv, "v": kv, "dout": rows, "lse": 4 * again, "delta": 4 * again},
+        {"q": rows, "k": kv, "v": kv, "dout": rows, "shift": 4 * again, "delta": 4 * again},
         {"dk": kv, "dv": kv},
         4 * product,
         launches=1,
     )
     dq = Traffic(
-        {"q": wide, "k": k, "v": v, "dout": wide, "lse": row, "delta": row}, {"dq": wide}, 3 * product, launches=1
+        {"q": wide, "k": k, "v": v, "dout": wide, "shift": row, "delta": row}, {"dq": wide}, 3 * product, launches=1
     )
     return delta + dkdv + dq

@@ -261,6 +261,7 @@ class Task:
     the answer do the work. prepared: vectors of the input, such as a weight, of which torch may make something before
     the launch; all else is numbers that the learner's process never saw. contiguous: results lie in memory row by row.
     minimum_bytes(**arguments) -> {role: bytes}, bytes_factor: bytes requested may be at most factor x minimum.
+    reads(**arguments) -> {argument: bytes} that the kernels have to read of each matrix; all of it by default.
     sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes.
     max_tile: widest side of a tile that an access may have, or the two sides of a tile of two dimensions.
     tile_elements(**arguments): largest operand that a torch operation may touch. torch_operations: the aten operations
@@ -282,6 +283,7 @@ class Task:
     contiguous: bool = True
     minimum_bytes: Callable | None = None
     bytes_factor: float = 1.05
+    reads: Callable | None = None
     sector_factor: float | None = None
     max_tile: int | tuple | None = None
     tile_elements: Callable | None = None

@@ -49,6 +49,19 @@ def test_nan_and_infinity_never_pass(reference):
         assert not matches(Got(values, "fp32"), Expected("y", reference, "fp32"))
 
 
+def test_what_is_not_finite_is_right_where_the_reference_is_so_alike():
+    reference = np.array([1.0, -np.inf, np.nan, 2.0])  # of an empty row the log-sum-exp is -inf
+    assert matches(Got(reference.copy(), "fp32"), Expected("lse", reference, "fp32"))
+    for place, value in ((0, -np.inf), (1, 0.0), (1, np.inf), (1, np.nan), (2, 0.0), (2, -np.inf), (3, 2.1)):
+        values = reference.copy()
+        values[place] = value
+        assert not matches(Got(values, "fp32"), Expected("lse", reference, "fp32"))
+        assert _shape_of_failure(Got(values, "fp32"), Expected("lse", reference, "fp32")).place.first == [place]
+    for right, wrong in ((-np.inf, (0.0, np.inf, np.nan, 1e30)), (np.nan, (0.0, np.inf)), (1.0, (np.nan, -np.inf))):
+        assert matches(Got(right), Expected("m", right))
+        assert not any(matches(Got(value), Expected("m", right)) for value in wrong)
+
+
 def test_one_wrong_row_among_many_is_seen():
     reference = np.random.default_rng(0).normal(size=(10_000, 64))
     values = reference.copy()

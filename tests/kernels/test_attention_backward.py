@@ -19,6 +19,8 @@ SHAPES = [
     ((1, 2, 1, 100, 70, 64), {"causal": True, "scale": 0.3}),
     ((1, 1, 1, 150, 150, 16), {"causal": True, "window": 70}),
     ((1, 2, 2, 75, 70, 24), {"window": 20}),
+    ((1, 1, 1, 70, 290, 16), {"causal": True, "window": 200}),
+    ((1, 1, 1, 66, 270, 16), {"window": 150}),
     ((1, 1, 1, 33, 40, 128), {"causal": True}),
 ]
 
@@ -87,7 +89,7 @@ def test_the_same_every_time(path):
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("shape, options", SHAPES[1:6])
+@pytest.mark.parametrize("shape, options", SHAPES[1:8])
 def test_traffic_is_what_the_meter_counts(shape, options, path):
     q, k, v = tensors(*shape)
     dout = randn(*q.shape, dtype=BF16, seed=4)
@@ -98,8 +100,8 @@ def test_traffic_is_what_the_meter_counts(shape, options, path):
     options.pop("scale", None)
     assert_counts(report, attention_backward_traffic(*sizes, **options, path=path))
     minimum = attention_backward_traffic(*sizes, **options)
-    assert {name: n for name, n in report.unique.read.items() if name != "delta"} == minimum.read
-    assert {name: n for name, n in report.unique.written.items() if name != "delta"} == minimum.written
+    assert {name: n for name, n in report.unique.read.items() if name not in ("delta", "shift")} == minimum.read
+    assert {name: n for name, n in report.unique.written.items() if name not in ("delta", "shift")} == minimum.written
 
 
 def test_naive_is_the_sum_of_its_ops():
@@ -116,7 +118,7 @@ def test_compiled(path, arch, head_dim):
     """Two programs share a multiprocessor. Causal heads of 128 fill all registers: a few bytes may spill."""
     q, lse = torch.empty(1, 2, 256, head_dim, dtype=BF16, device=DEVICE), torch.empty(1, 2, 256, device=DEVICE)
     for kernel in compiled(attention_backward, q, q, q, q, q, lse, causal=True, path=path, arch=arch)[1:]:
-        assert kernel.spills <= max(SPILLS, 16), kernel
+        assert kernel.spills <= max(SPILLS, 32), kernel
         assert 2 * (kernel.shared + 1024) <= 233_472 and 2 * kernel.registers * 32 * kernel.num_warps <= 65_536
 
 
