@@ -113,8 +113,8 @@ def _forward(q, k, v, causal, scale, window, path):
     batch, heads, queries, head_dim = q.shape
     out = torch.empty_like(q, memory_format=torch.contiguous_format)
     lse = torch.empty((batch, heads, queries), dtype=torch.float32, device=q.device)
-    if not out.numel():
-        return out, lse
+    if not (q.numel() and k.numel()):  # nobody, or nothing to see
+        return out.zero_(), lse.fill_(float("-inf"))
     path, tile = choose(FORWARD, head_dim, path, q.device, describable(q, k, v))
     if path == "fast":
         attention_fast.launch(q, k, v, out, lse, causal, scale, window, tile)

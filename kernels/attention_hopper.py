@@ -7,8 +7,9 @@ matrix unit runs the warpgroup's own second product of the tile before, and thos
 mbarriers only: counters in shared memory at which copies and warpgroups arrive, and others wait. A program walks over
 many tiles of queries, so that the loads of the next run under the last products of this one.
 
-Roles and overlap are FlashAttention-3's (Shah and others, 2024). sm_90, head_dim 64 or 128, no interpreter. The steps
-that the roles take are in attention_hopper_steps.py.
+Roles and overlap are FlashAttention-3's (Shah and others, 2024); its turns between warpgroups, tried at head_dim 128,
+gained nothing and are left out. sm_90, head_dim 64 or 128, no interpreter. The steps that the roles take are in
+attention_hopper_steps.py.
 """
 
 import torch

@@ -430,12 +430,6 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         "whole_tensor",
         ["_to_copy", "Slice k and v"],
     ),
-    "scores of all keys": (
-        "08.2",
-        [("    m = sink", "    everything = q @ k.float().mT\n    m = sink")],
-        "whole_tensor",
-        ["Slice"],
-    ),
     "the tile's own maximum, with a repair": (
         "08.2",
         [("torch.maximum(m, s.amax(dim=-1))", "s.amax(dim=-1)")],
@@ -552,12 +546,6 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         [("m = tl.maximum(tl.max(lse), sink)", "m = tl.max(lse)")],
         "nan",
         ["sink"],
-    ),
-    "lanes beyond the last split count": (
-        "08.6",
-        [('mask=inside, other=float("-inf"))', "mask=inside, other=0.0)")],
-        (),
-        [],
     ),
     "every loop is right": ("08.7", ALL_NONE, "verdict", ["loop 'b' is not right"]),
     "small first, large last": (
