@@ -523,10 +523,11 @@ def _time_group(moment: _Moment, model: _Model) -> _Group:
     if called in shown:
         times = _times(shown[called] / moment.roof)
         said.append(f"{called} takes {time(shown[called])}, {times} times what {moment.rate} would.")
-    peers = {whose: seconds for whose, seconds in shown.items() if whose != called}
+    own = OURS if (moment.own or "").startswith(OURS) else called  # the course's other ways are no peers of its own
+    peers = {whose: seconds for whose, seconds in moment.seconds.items() if not own or not whose.startswith(own)}
     if peers:
         best = min(peers, key=peers.get)
-        said.append(f"Fastest peer: {best}, {time(peers[best])}.")
+        said.append(f"Fastest peer: {best.replace(OURS, model.name)}, {time(peers[best])}.")
     return _Group(heading, rows, " ".join(said), moment.datasheet and moment.datasheet / moment.roof)
 
 

@@ -133,8 +133,8 @@ def test_each_record_is_held_to_the_file():
             times_roof = timed.graph_us * 1e-6 / (case.bytes / H200.copy_gbps / 1e9)
             assert sum(times[name.replace("bytes-first", "rmsnorm")].parts) == pytest.approx(times_roof)
         assert [name for name, row in times.items() if row.colour == inside.BLUE] == ["rmsnorm"]
-        best = min((name for name in case.impl if name != "bytes-first"), key=case.us)
-        assert f"Fastest peer: {best.replace('bytes-first', 'rmsnorm')}, " in panel.sentence
+        best = min((name for name in case.impl if not name.startswith("bytes-first")), key=case.us)
+        assert f"Fastest peer: {best}, " in panel.sentence
         assert shown(panel)[2].mark == pytest.approx(H200.copy_gbps * 1e9 / GPUS["H200"].bandwidth)
     assert len(pictures) == len(cases), "every record has a picture of its own"
 
