@@ -72,8 +72,8 @@ def forward_tiles() -> Panel:
         "The scores live for one tile",
         figure,
         "In DRAM lie q, k, v and out, no scores. A program reads a tile of q and keeps it; tiles of k and v stream by. "
-        "For each it makes a tile of scores on the chip, repairs m, l and out, adds to them, and drops the scores. At "
-        "the end it writes its tile of out.",
+        "For each it makes a tile of scores on the chip, takes the larger m, repairs l and out, adds to them, and "
+        "drops the scores. At the end it writes its tile of out.",
     )
 
 
