@@ -37,6 +37,31 @@ def upside_down(x, sink, width):
     return total
 
 
+def filled(x, width):
+    """x with 0 in the lanes of its last tile that lie behind its last column."""
+    return np.pad(x, ((0, 0), (0, -x.shape[1] % width)))
+
+
+def unseen(seen, width, begin=0, end=None):
+    """For each query, how many lanes of its tiles hold no key that it sees; the tiles go from `begin` to `end`."""
+    end = seen.shape[2] if end is None else end
+    return np.maximum(-(-(end - begin) // width), 0) * width - seen.sum(axis=2, keepdims=True)
+
+
+def too_late(x, width):
+    """The sum t that comes out when its repair takes the l that holds the new tile already."""
+    top, before, t, total = risen(x, width), None, 0, 0
+    for start in range(0, x.shape[1], width):
+        now, tile = top[:, start], x[:, start : start + width]
+        down = 0 if before is None else before - now
+        below = np.where(np.isinf(tile), 0, tile - now[:, None])
+        e = np.where(np.isinf(tile), 0, np.exp(below))
+        total = total * np.exp(down) + e.sum(axis=1)
+        t = (t + total * down) * np.exp(down) + (e * below).sum(axis=1)
+        before = now
+    return t
+
+
 def parts(name: str, write) -> tuple:
     """The slips that leave out a part of a row called `name`. write(columns) -> the edit that leaves these columns."""
     end = f"{name}.shape[-1]"
@@ -174,6 +199,12 @@ THREE_PASSES = Task(
             "the temperature was not applied",
             "Divide the shifted logits by the temperature, before exp.",
             "(x - top) / temperature -> (x - top)",
+        ),
+        Slip(
+            "the temperature was applied in one loop and not in the other",
+            "The second and the third loop take the same exponentials: divide by the temperature in both.",
+            f"return e / {TOTAL} -> return np.exp(x - top) / {TOTAL}",
+            "total = e.sum(axis=1, keepdims=True) -> total = np.exp(x - top).sum(axis=1, keepdims=True)",
         ),
         Slip(
             "the logits were multiplied by the temperature",
@@ -441,6 +472,10 @@ def sunk_bytes(x, sink, out_dtype):
     return {"x": 2 * x.nbytes, "sink": 4 * rows, "returned 0": rows * cols * SIZE[out_dtype.name]}
 
 
+BEHIND = (
+    "The lanes behind the row's last column enter the maximum and the sum: what `other=` puts there has to lose every "
+    "maximum and add nothing to a sum."
+)
 SUM = "(e.sum(axis=1, keepdims=True) + np.exp(sink - top))"
 WIDE = Task(
     id="06.4",
@@ -509,6 +544,11 @@ WIDE = Task(
             f"{SUM} -> (np.exp(x - tops(x, TILE)).sum(axis=1, keepdims=True) + 1)",
         ),
         Slip("the exponentials were not divided by l", "The second loop stores exp(x - m) / l.", f"e / {SUM} -> e"),
+        Slip(
+            "masked lanes were loaded as 0 and counted as logits",
+            BEHIND,
+            f"{SUM} -> (np.exp(filled(x, TILE) - top).sum(axis=1, keepdims=True) + np.exp(sink - top))",
+        ),
         *parts("x", lambda columns: f"{SUM} -> (e[:, {columns}].sum(axis=1, keepdims=True) + np.exp(sink - top))"),
     ),
     minimum_bytes=sunk_bytes,
@@ -596,6 +636,13 @@ OVERFLOW = (
 EMPTY = "Here some queries see no key: the kernel stores zeros for them, without a sum to divide by or a key to load."
 TOTAL_SEEN = "e.sum(axis=2, keepdims=True)"
 CAP = "cap * np.tanh(scores / cap)"
+SHIFT = "np.where(np.isinf(top), 0, top)"
+LANES = (
+    "unseen(seen, TILE, first[:, None, None], last[None] + 1)",
+    "unseen(seen, TILE, 0, last[None] + 1)",
+    "unseen(seen, TILE)",
+    "unseen(seen, TILE, first[:, None, None] // TILE * TILE, last[None] + 1)",
+)
 CAUSAL = Task(
     id="06.5",
     title="Causal softmax, capped and padded",
@@ -673,6 +720,20 @@ CAUSAL = Task(
             f"{CAP} -> cap * np.tanh(scores / cap / 2)",
         ),
         Slip(
+            "the mask came before the cap",
+            "The cap makes -cap of -inf, and then a key that is not seen adds exp(-cap - m) to l: bend the scores "
+            "first, then take out what is not seen.",
+            *(f"{TOTAL_SEEN} -> ({TOTAL_SEEN} + {lanes} * np.exp(-cap - {SHIFT}))" for lanes in LANES),
+            *(
+                (
+                    "np.tanh(scores / cap), -np.inf) -> np.tanh(scores / cap), -cap)",
+                    "e = np.where(seen, -> e = np.where(True,",
+                    f"{TOTAL_SEEN} -> ((seen * e).sum(axis=2, keepdims=True) + {lanes} * np.exp(-cap - top))",
+                )
+                for lanes in LANES
+            ),
+        ),
+        Slip(
             "keys that are not seen took part in the sum",
             "A key that is not seen counts as -inf, after the cap: exp gives 0. The cap makes -cap of -inf.",
             "np.tanh(scores / cap), -np.inf) -> np.tanh(scores / cap), -cap)",
@@ -684,6 +745,7 @@ CAUSAL = Task(
                 "np.tanh(scores / cap), -np.inf) -> np.tanh(scores / cap), -cap)",
                 "e = np.where(seen, -> e = np.where(True,",
             ),
+            *(f"{TOTAL_SEEN} -> ({TOTAL_SEEN} + {lanes} * np.exp(-{SHIFT}))" for lanes in LANES),
         ),
         Slip(
             "a query that sees nothing did not give zeros",
@@ -717,8 +779,8 @@ CAUSAL = Task(
         "may be none. The mask of a store is key < keys. scores has three strides, and y is contiguous.",
         "bytes": "Let the mask of the loads be what the query sees, so that nothing else is read, and read it twice at "
         "most; loop over the tiles from first[b] to the diagonal alone.",
-        "nan": "Scores that no query sees may hold NaN: do not load them. NaN also comes from -inf - (-inf), in a tile "
-        "or a row of which nothing is seen, and from 0 / 0.",
+        "nan": "A score that its query does not see may hold NaN: do not load it. NaN also comes from -inf - (-inf), "
+        "in a tile or a row of which nothing is seen, and from 0 / 0.",
         "overflow": OVERFLOW,
         "infinite": OVERFLOW,
     },
@@ -790,6 +852,17 @@ ENTROPY = Task(
             answer="(t + l * (m - m_new)) * repair -> t * repair",
         ),
         Slip(
+            "t was repaired with the l that holds the new tile already",
+            "What t needs is the sum of what was seen before the tile: repair t first, then l.",
+            f"{T} -> too_late(x, TILE)",
+        ),
+        Slip(
+            "masked lanes were loaded as 0 and counted as logits",
+            BEHIND,
+            "top = x.max(axis=1) -> x = filled(x, TILE); top = x.max(axis=1)",
+            answer='mask=columns < cols, other=float("-inf")) -> mask=columns < cols, other=0.0)',
+        ),
+        Slip(
             "the old sums were not repaired",
             "l and t were measured from m_old: both are repaired before the tile is added.",
             ("np.where(np.isinf(x), 0, x - top[:, None]) -> np.where(np.isinf(x), 0, x - risen(x, TILE))",),
@@ -838,8 +911,10 @@ ENTROPY = Task(
     hints={
         "bytes": "Nothing as wide as the row comes out, so nothing needs a second reading: keep m, l and t for the row "
         "and repair all three.",
-        "nan": "NaN comes from -inf - (-inf), where nothing but -inf was seen yet, and from 0 * -inf, in "
-        "(x - m) * exp(x - m): a column of -inf has to add 0 to t.",
+        "nan": "Three ways lead to NaN: -inf - (-inf), where nothing but -inf was seen yet; 0 * -inf, in "
+        "(x - m) * exp(x - m), where a column of -inf has to add 0 to t; and, with no -inf in the row, "
+        "l * (m_old - m_new) in the first tile, where the difference is enormous or -inf and the repair factor is 0: m "
+        "has to start finite, and l has to be the one from before the tile, which is still 0.",
         "overflow": "exp overflows fp32 above 88: subtract m_new before exp.",
         "infinite": "exp overflows fp32 above 88: subtract m_new before exp. And 0 * -inf is NaN.",
     },

@@ -350,6 +350,11 @@ MASKED_LOGITS = (
     '        logits = tl.where(seen, logits, float("-inf"))    # after the cap, which would make a number of -inf\n'
 )
 
+NEW_L = [
+    ("        l = l * repair + tl.sum(e)\n", ""),
+    ("        t = (t", "        l = l * repair + tl.sum(e)\n        t = (t"),
+]
+
 WRONG = {
     # name: task, changes to the solution or a whole answer, kind of finding, words that the hint has to hold
     "no shift": ("06.1", [(TEMPERED, "x[:, part].float() / temperature")], ("slip", "nan"), ["exp", "88"]),
@@ -372,6 +377,18 @@ WRONG = {
         ["block"],
     ),
     "no temperature": ("06.1", [(" / temperature", "")], "slip", ["temperature was not applied"]),
+    "no temperature in the last loop": (
+        "06.1",
+        [(f"torch.exp({TEMPERED}) / l", "torch.exp(x[:, part].float() - m) / l")],
+        "slip",
+        ["in one loop", "divide by the temperature in both"],
+    ),
+    "no temperature in the sum": (
+        "06.1",
+        [(f"torch.exp({TEMPERED}).sum", "torch.exp(x[:, part].float() - m).sum")],
+        "slip",
+        ["in one loop", "divide by the temperature in both"],
+    ),
     "times the temperature": ("06.1", [("/ temperature", "* temperature")], "slip", ["divide by it"]),
     "no division": ("06.1", [(") / l\n", ")\n")], "slip", ["divided by their sum"]),
     "no guard for the maximum": (
@@ -480,7 +497,12 @@ WRONG = {
         "sixteen_bit",
         ["16 bits"],
     ),
-    "masked lanes count": ("06.4", [(SEEN_LOAD, SEEN_LOAD.replace('float("-inf")', "0.0"))], ("row_scale", "slip"), []),
+    "masked lanes of 0": (
+        "06.4",
+        [(SEEN_LOAD, SEEN_LOAD.replace('float("-inf")', "0.0"))],
+        "slip",
+        ["masked lanes", "`other=`"],
+    ),
     "no tail mask": ("06.4", [(SEEN_LOAD, "mask=None)")], "out_of_bounds", ["mask"]),
     "three readings": (
         "06.4",
@@ -502,7 +524,36 @@ WRONG = {
         "out_of_bounds",
         ["keys - queries"],
     ),
-    "not masked behind the cap": ("06.5", [(MASKED_LOGITS, "")], ("slip", "row_scale"), []),
+    "not masked behind the cap": ("06.5", [(MASKED_LOGITS, "")], "slip", ["keys that are not seen", "after the cap"]),
+    "masked before the cap": (
+        "06.5",
+        [(MASKED_LOGITS, ""), ("mask=seen, other=0.0)", 'mask=seen, other=float("-inf"))')],
+        "slip",
+        ["mask came before the cap", "bend the scores first"],
+    ),
+    "masked before the cap, in all tiles": (
+        "06.5",
+        [
+            (MASKED_LOGITS, ""),
+            ("mask=seen, other=0.0)", 'mask=seen, other=float("-inf"))'),
+            ("range(first, end, BLOCK)", "range(0, keys, BLOCK)"),
+            ("seen = key < end", "seen = (key >= first) & (key < end)"),
+        ],
+        "slip",
+        ["mask came before the cap", "bend the scores first"],
+    ),
+    "masked before the cap, up to the diagonal, and stored as it is": (
+        "06.5",
+        [
+            (MASKED_LOGITS, ""),
+            ("mask=seen, other=0.0)", 'mask=seen, other=float("-inf"))'),
+            ("range(first, end, BLOCK)", "range(0, end, BLOCK)"),
+            ("seen = key < end", "seen = (key >= first) & (key < end)"),
+            ("tl.where(seen, tl.exp(logits - m) / l, 0.0)", "tl.exp(logits - m) / l"),
+        ],
+        "slip",
+        ["mask came before the cap", "bend the scores first"],
+    ),
     "empty tiles without a guard": (
         "06.5",
         [
@@ -541,17 +592,15 @@ WRONG = {
         ("out_of_bounds", "nan", "not_read"),
         ["scores.stride()"],
     ),
-    "t moved with the new l": (
+    "t moved with the new l": ("06.6", NEW_L, "nan", ["no -inf in the row", "before the tile"]),
+    "t moved with the new l, from a nearer start": (
         "06.6",
-        [
-            ("        l = l * repair + tl.sum(e)\n", ""),
-            ("        t = (t", "        l = l * repair + tl.sum(e)\n        t = (t"),
-        ],
-        ("wrong", "row_scale", "nan"),
-        [],
+        [*NEW_L, ("m = -3.0e38 ", "m = -1e30 ")],
+        "slip",
+        ["holds the new tile already", "repair t first"],
     ),
     "0 times -inf": ("06.6", [("tl.where(e > 0, below * e, 0.0)", "below * e")], "nan", ["0 * -inf"]),
-    "starts at -inf": ("06.6", [("m = LOWEST", 'm = float("-inf")')], "nan", ["nothing but -inf"]),
+    "starts at -inf": ("06.6", [("m = -3.0e38 ", 'm = float("-inf") ')], "nan", ["nothing but -inf"]),
     "x * exp(x - m)": (
         "06.6",
         [

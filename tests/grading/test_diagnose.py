@@ -77,6 +77,15 @@ def test_single_numbers_that_are_wrong_anyhow_are_no_scaled_rows():
     assert reading(lambda y: 2 * y + 1, shape=(1000,)).kind == "wrong"
 
 
+def test_a_row_of_zeros_that_comes_out_right_does_not_make_the_others_special():
+    right = np.random.default_rng(0).normal(size=(4, 1000))
+    right[0] = 0
+    for rows, kind in ((slice(None), "wrong"), (slice(2, None), "some_rows")):
+        values = right.copy()
+        values[rows] **= 2
+        assert _shape_of_failure(Got(values, "fp32"), Expected("y", right, "fp32")).kind == kind
+
+
 @pytest.mark.parametrize(
     "inputs, value, kind",
     [
