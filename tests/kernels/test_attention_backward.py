@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from instruments.backend import triton
 from instruments.compiled import compiled
 from instruments.gpus import dtype_name
 from instruments.meter import meter
@@ -9,7 +10,7 @@ from kernels.attention_backward import attention_backward, attention_backward_tr
 from kernels.attention_traffic import attention_backward_ops
 from kernels.tolerances import limit
 from tests.kernels.test_attention import PATHS, tensors
-from tests.kernels.tools import BF16, DEVICE, FP16, SPILLS, assert_counts, gradients, randn, worst_row
+from tests.kernels.tools import BF16, DEVICE, FP16, assert_counts, gradients, randn, worst_row
 
 #: As for the forward: tiles that end early, rows that see nothing, shared heads, windows.
 SHAPES = [
@@ -115,10 +116,12 @@ def test_naive_is_the_sum_of_its_ops():
 
 @pytest.mark.parametrize("path, arch, head_dim", [("plain", 80, 128), ("fast", 90, 64), ("fast", 90, 128)])
 def test_compiled(path, arch, head_dim):
-    """Two programs share a multiprocessor. Causal heads of 128 fill all registers: a few bytes may spill."""
+    """Two programs share a multiprocessor. Causal heads of 128 fill all registers: a few bytes may spill, with the
+    ptxas of Triton 3.9 more of them."""
+    spilled = 160 if triton.__version__.startswith("3.9.") else 32
     q, lse = torch.empty(1, 2, 256, head_dim, dtype=BF16, device=DEVICE), torch.empty(1, 2, 256, device=DEVICE)
     for kernel in compiled(attention_backward, q, q, q, q, q, lse, causal=True, path=path, arch=arch)[1:]:
-        assert kernel.spills <= max(SPILLS, 32), kernel
+        assert kernel.spills <= spilled, kernel
         assert 2 * (kernel.shared + 1024) <= 233_472 and 2 * kernel.registers * 32 * kernel.num_warps <= 65_536
 
 
