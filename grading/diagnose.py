@@ -123,7 +123,8 @@ class Finding:
         functions = {task.function(i) for i, case in enumerate(task.cases) if case.name == self.case}
         if len(task.functions) > 1 and len(functions) == 1 and self.kind not in ("compile", "tf32"):
             at = f"In `{functions.pop()}`: {at}"
-        return f"{at}{self.text.rstrip('.')}. {advice}".strip()
+        ends = "" if self.text.endswith(("?", "!")) else "."
+        return f"{at}{self.text.rstrip('.')}{ends} {advice}".strip()
 
 
 @dataclass

@@ -133,6 +133,12 @@ COUNT = Task(
             " + 4 * rows -> ",
         ),
         Slip(
+            "what is stored was left out",
+            "Stores count too: out in elements of itemsize bytes, and the log-sum-exp, 4 bytes per query and head.",
+            "(2 * wide + 2 * narrow) * itemsize + 4 * rows -> (wide + 2 * narrow) * itemsize",
+            "(2 * wide + 2 * read) * itemsize + 4 * rows -> (wide + 2 * read) * itemsize",
+        ),
+        Slip(
             "the log-sum-exp was counted with itemsize",
             "It is fp32 whatever q is: 4 bytes.",
             "+ 4 * rows -> + itemsize * rows",
@@ -367,11 +373,39 @@ def whole_tiles_of(scores, width):
     return np.where(np.arange(keys) < keys // width * width, scores, -np.inf)
 
 
+def unrepaired(scores, width):
+    """The weights of scores [..., keys] over the maximum of their own tile of `width` keys and those before it."""
+    keys = scores.shape[-1]
+    running = np.maximum.accumulate(scores, axis=-1)[
+        ..., np.minimum(np.arange(keys) // width * width + width, keys) - 1
+    ]
+    return np.exp(scores - np.where(np.isfinite(running), running, 0))
+
+
 def zero_lanes(scores, sink, width):
     """The same where the lanes that hang over the last key have scores of 0."""
     over = [(0, 0)] * (scores.ndim - 1) + [(0, -scores.shape[-1] % width)]
     weights, lse = softmaxed(np.pad(scores, over), sink)
     return weights[..., : scores.shape[-1]], lse
+
+
+def repair_slips(out: str, total: str, weights: str, acc: str) -> tuple:
+    """The slips of a walk without a sink that leaves a repair out: the places of the oracle where out takes the
+    weights, where the sum does, and where both do. acc: the same edit of the published answer."""
+    return (
+        Slip(
+            "what was added up so far was not repaired when a larger maximum came",
+            "out is over the old maximum: multiply it by exp(m_old - m_new) before the tile's part is added.",
+            out,
+            answer=acc,
+        ),
+        Slip(
+            "the running sum was not repaired when a larger maximum came",
+            "l is over the old maximum: multiply it by exp(m_old - m_new) before the tile's sum is added.",
+            total,
+            weights,
+        ),
+    )
 
 
 # ---------------------------------------------------------------- inputs
@@ -415,7 +449,7 @@ def drawn(rng, shape, key_shape, scale, change=None, positive=False):
 
 
 def of_heads(heads, queries, keys, head_dim, dtype="fp32", block=32, scale=0.3, sink=None, **more):
-    """Heads side by side. sink: of every head; otherwise drawn."""
+    """Heads side by side. sink: of every head, or one for each; otherwise drawn."""
 
     def make(rng):
         q, k = drawn(rng, (heads, queries, head_dim), (heads, keys, head_dim), scale, **more)
@@ -432,9 +466,14 @@ def of_heads(heads, queries, keys, head_dim, dtype="fp32", block=32, scale=0.3, 
     return make
 
 
+ABOVE = (6.0, 1000.0)  # sinks of two heads: above all scores, and so far above that exp(sink - score) overflows in fp64
+FAR_SINK = (
+    "Here the sink of one head is 1000, far above its scores: it counts for the maximum too, or exp(sink - m) is "
+    "infinite. Where the sink joins after the last tile, l and out are repaired for it as for a tile."
+)
 RUNNING = (
-    "Some exponent was positive and large: subtract the largest score of all tiles so far, and repair l and out by "
-    "exp(m_old - m_new), which is never above 1."
+    "Some exponent was positive and large: the running maximum of a row must never go down. Subtract the largest score "
+    "so far, and repair l and out by exp(m_old - m_new), which is never above 1."
 )
 LATE = "Here the largest score, 120 or 240, stands in the last tile: all that came before has to be repaired for it."
 EARLY = (
@@ -455,7 +494,7 @@ TILE_LOOP = Task(
         Case("2 heads, 9 queries, 70 keys, fp32, another scale", of_heads(2, 9, 70, 32, block=16, scale=0.125)),
         Case("2 heads, 8 queries, 64 keys, large first", of_heads(2, 8, 64, 16, change=planted(3, 240.0)), hint=EARLY),
         Case("2 heads, 8 queries, 64 keys, large last", of_heads(2, 8, 64, 16, change=planted(60, 240.0)), hint=LATE),
-        Case("2 heads, 8 queries, 70 keys, a sink above all scores", of_heads(2, 8, 70, 16, sink=6.0)),
+        Case("2 heads, 8 queries, 70 keys, sinks above all scores", of_heads(2, 8, 70, 16, sink=ABOVE), hint=FAR_SINK),
         Case(
             "2 heads, 8 queries, 70 keys, a sink of -inf",
             of_heads(2, 8, 70, 16, sink=-np.inf),
@@ -575,7 +614,9 @@ FORWARD = Task(
             "1 x 5 queries, 80 keys, large first", of_sequences(1, 5, 80, 1, 16, change=planted(2, 240.0)), hint=EARLY
         ),
         Case("1 x 5 queries, 80 keys, large last", of_sequences(1, 5, 80, 1, 16, change=planted(79, 240.0)), hint=LATE),
-        Case("1 x 6 queries, 50 keys, a sink above all scores", of_sequences(1, 6, 50, 2, 16, sink=6.0)),
+        Case(
+            "1 x 6 queries, 50 keys, sinks above all scores", of_sequences(1, 6, 50, 2, 16, sink=ABOVE), hint=FAR_SINK
+        ),
         Case(f"{PROGRAMS} x 2 queries, 3 keys, 1 head of 16, fp32", of_sequences(PROGRAMS, 2, 3, 1, 16, sink=1.0)),
     ),
     slips=sink_slips(
@@ -744,6 +785,12 @@ CAUSAL = Task(
             f"{MASKED} -> scores, v = leaking(scores, seen, v, TILE, -1e9)",
             "seen, scores, -np.inf -> seen, scores, -1e9",
         ),
+        *repair_slips(
+            "weights / np.where( -> unrepaired(scores, TILE) / np.where(",
+            "total = weights.sum( -> total = unrepaired(scores, TILE).sum(",
+            "np.exp(scores - np.where(np.isfinite(largest), largest, 0)) -> unrepaired(scores, TILE)",
+            "acc = acc * repair[:, None] -> acc = acc",
+        ),
     ),
     minimum_bytes=causal_bytes,
     max_tile=(WIDEST, WIDEST),
@@ -853,6 +900,12 @@ GROUPED = Task(
             "Exponentials were summed over the maximum: lse = m + log(l).",
             "(largest + np.log(total)) -> np.log(total)",
             results=("lse",),
+        ),
+        *repair_slips(
+            "weights / total, -> unrepaired(scores, TILE) / total,",
+            "total = weights.sum( -> total = unrepaired(scores, TILE).sum(",
+            "weights = np.exp(scores - largest) -> weights = unrepaired(scores, TILE)",
+            "acc = acc * repair[:, None] -> acc = acc",
         ),
     ),
     minimum_bytes=cache_bytes,
@@ -964,6 +1017,13 @@ MERGE = Task(
             f"{MERGE_SINK} ->  + 1",
         ),
         Slip(
+            "lanes beyond the last split were counted",
+            "A lane of lse that is loaded as 0 is no part without a weight: exp(0 - m) is above 0. Which log-sum-exp "
+            "has a weight of 0?",
+            "total = weights.sum(axis=0) + -> total = weights.sum(axis=0) + -len(parts) % TILE * np.exp(-largest) +",
+            answer='inside, other=float("-inf") -> inside, other=0.0',
+        ),
+        Slip(
             "out was not divided by the sum of the weights",
             "The weights do not add up to 1 yet: divide by their sum, the sink's included.",
             " / total[..., None] -> ",
@@ -996,8 +1056,9 @@ MERGE = Task(
         "finite. Lanes beyond the last split are loaded with other=-inf, and their parts with other=0.0.",
         "infinite": "Subtract the largest log-sum-exp, the sink included, before any exponential.",
         "bytes": "A part is needed once: load it, weight it, add it.",
-        "out_of_bounds": "tl.arange takes a power of two: mask the lanes beyond the last split, and know the distance "
-        "from one split to the next, batch * heads * head_dim elements.",
+        "out_of_bounds": "Outside sink: it has one number per head, the same for all sequences, and a row is a head of "
+        "a sequence. Outside parts or lse: tl.arange takes a power of two, so mask the lanes beyond the last split, "
+        "and know the distance from one split to the next, batch * heads * head_dim elements in parts.",
         "unwritten": "The grid has a program for each head of each sequence.",
     },
 )

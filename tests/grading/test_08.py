@@ -457,6 +457,16 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         "slip",
         ["m = sink, l = 1"],
     ),
+    "the sink after the last tile, over the scores' maximum": (
+        "08.2",
+        [
+            ("m = sink[:, None].expand(heads, queries)", "m = torch.full((heads, queries), float('-inf'))"),
+            ("l = torch.ones(", "l = torch.zeros("),
+            ("    return acc", "    l = l + torch.exp(sink[:, None] - m)\n    return acc"),
+        ],
+        ("infinite", "overflow"),
+        ["sinks above all scores", "counts for the maximum too"],
+    ),
     "products in 16 bits": (
         "08.2",
         [
@@ -470,6 +480,19 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
     ),
     "out alone": ("08.2", [(", m + torch.log(l)", "")], "count", ["out, lse"]),
     "the tile's own maximum in the kernel": ("08.3", [LOCAL], LOCAL_KINDS, ["must never go down"]),
+    "the sink after the last tile in the kernel": (
+        "08.3",
+        [
+            (
+                "tl.zeros([BLOCK_M], tl.float32) + tl.load(sink_ptr + head)",
+                'tl.full([BLOCK_M], float("-inf"), tl.float32)',
+            ),
+            ("l = tl.full([BLOCK_M], 1.0, tl.float32)", "l = tl.zeros([BLOCK_M], tl.float32)"),
+            ("    out_row = (", "    l += tl.exp(tl.load(sink_ptr + head) - m)\n    out_row = ("),
+        ],
+        ("infinite", "overflow"),
+        ["sinks above all scores", "counts for the maximum too"],
+    ),
     "weights and sums in fp16": (
         "08.3",
         [
@@ -547,12 +570,18 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         "nan",
         ["sink"],
     ),
+    "a sink for each row": (
+        "08.6",
+        [("sink_ptr + row % heads", "sink_ptr + row")],
+        "out_of_bounds",
+        ["sink[", "one number per head, the same for all sequences"],
+    ),
     "every loop is right": ("08.7", ALL_NONE, "verdict", ["loop 'b' is not right"]),
     "small first, large last": (
         "08.7",
         [("scores[:BLOCK] = 200.0", "scores[-BLOCK:] = 200.0")],
         "verdict",
-        ["loop 'b' gives", "When is that no number"],
+        ["loop 'b' gives", "When is that no number? 6 of 8"],
     ),
     "a maximum that lags is called wrong": (
         "08.7",
