@@ -241,7 +241,7 @@ WRONG = {
     "product in the dtype of x, where alpha is an int": (
         "01.5",
         edited(SCALED_ADD, (".to(tl.float32)", "")),
-        "overflow",
+        "slip",
         ["fp16's range", ".to(tl.float32)"],
     ),
     "product rounded": (

@@ -78,7 +78,7 @@ SHOWN = {
         "('y', (0, 1024))",
         "No program stores y[0, 1024]: this store comes nearest.",
     ),
-    "a tail": ([("(1 + weight)", "(1 + weight) * (columns < 90)")], "('y', (", "] is stored here. Program"),
+    "a tail": ([("(1 + weight)", "(1 + weight) * (columns < 200)")], "('y', (", "] is stored here. Program"),
     "rows": (
         [(STORE, f"{STORE[:-1]} & (row < 2))")],
         "('y', (2, 0))",

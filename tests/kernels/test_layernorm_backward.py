@@ -49,6 +49,7 @@ def test_backward_at_every_width(dtype):
     check_backward(*inputs(67, 1024, dtype))
 
 
+@pytest.mark.once
 def test_backward_of_the_widest_row():
     check_backward(*inputs(2, MAX_COLS_BACKWARD, BF16))
 
@@ -70,6 +71,7 @@ def test_backward_with_fp32_parameters_and_hard_rows(cols):
     check_backward(x, weight, bias)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("cols", [40, 1000, 9000])
 def test_the_same_bits_every_time(cols):
     x, weight, bias = inputs(37, cols, BF16)

@@ -59,6 +59,7 @@ def test_backward_at_every_width(dtype):
     check_backward(*inputs(67, 1024, dtype))
 
 
+@pytest.mark.once
 def test_backward_of_the_widest_row():
     check_backward(*inputs(2, MAX_COLS_BACKWARD, BF16))
 
@@ -98,6 +99,7 @@ def test_a_second_derivative_is_refused_rather_than_wrong():
         dx.sum().backward()
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("cols", [40, 1000, 9000])
 def test_the_same_bits_every_time(cols):
     x, weight = inputs(67, cols, BF16)
