@@ -12,6 +12,7 @@ from kernels.tolerances import limit
 from tests.kernels.tools import (
     BATCHED,
     BF16,
+    BF16_FIRST,
     DEVICE,
     DTYPES,
     FP16,
@@ -38,7 +39,7 @@ def check(x, weight, eps=1e-6, **kwargs):
     return y
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", BF16_FIRST, ids=str)
 def test_forward_at_every_width(dtype):
     for cols in widths(PATHS, dtype):
         check(*inputs(3, cols, dtype))

@@ -1,5 +1,6 @@
 """What the kernels' tests share: inputs, layouts, the error of a result, and the plans' boundaries."""
 
+import pytest
 import torch
 
 from instruments import backend
@@ -11,6 +12,8 @@ from kernels.tolerances import limit
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 DTYPES = (BF16, FP16, FP32)
+#: The same where the other versions of Triton are asked about bf16 alone, which its interpreter has no type for.
+BF16_FIRST = (BF16, *(pytest.param(dtype, marks=pytest.mark.once) for dtype in (FP16, FP32)))
 DEVICE = backend.device()
 
 
