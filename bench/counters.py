@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT)]
 import msgspec
 import torch
 
-from bench.cases import Counted, counted
+from bench.cases import Counted, counted, wanted
 from instruments import results
 from instruments.results import Counter
 
@@ -60,7 +60,7 @@ UNITS = {
 
 def chosen(only: str) -> list[Counted]:
     """The launches of the kernels named, with commas between them; every launch for none."""
-    names = {name.strip() for name in only.split(",") if name.strip()}
+    names = wanted(only)
     return [launch for launch in counted() if not names or launch.kernel in names]
 
 

@@ -170,8 +170,8 @@ def main(arguments: list[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("bench/run.py: this machine has no GPU to time on", file=sys.stderr)
         return 2
-    wanted = [n.strip() for n in options.only.split(",") if n.strip()]
-    chosen = [c for c in bench_cases.cases() if not wanted or any(c.name.startswith(n) for n in wanted)]
+    wanted = bench_cases.wanted(options.only)
+    chosen = [c for c in bench_cases.cases() if not wanted or c.name.startswith(wanted)]
     if not chosen:
         parser.error(
             f"--only: no case begins with {options.only!r}, expected one of: "

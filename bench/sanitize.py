@@ -21,7 +21,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
 
 import torch
 
-from bench.cases import families
+from bench.cases import families, wanted
 from instruments.gpus import dtype_name
 from instruments.results import case_name
 
@@ -43,8 +43,8 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="name what would run, and run nothing")
     parser.add_argument("--only", default="", help="beginnings of the names to run, with commas between them")
     options = parser.parse_args()
-    wanted = tuple(name.strip() for name in options.only.split(",") if name.strip()) or ("",)
-    found = {name: launch for name, launch in launches().items() if name.startswith(wanted)}
+    names = wanted(options.only) or ("",)
+    found = {name: launch for name, launch in launches().items() if name.startswith(names)}
     if not found:
         parser.error(f"--only: nothing begins with {options.only!r}")
     if options.list:

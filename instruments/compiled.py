@@ -120,7 +120,6 @@ def _specialised(launch: LaunchRecord, arch: int) -> tuple:
     """(source, target, options) of what one recorded launch would run on `arch`, as Triton's compiler takes them."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
-    from triton.experimental.gluon._runtime import GluonASTSource
     from triton.runtime.jit import create_function_from_signature
 
     if arch not in ARCHITECTURES:
@@ -132,7 +131,9 @@ def _specialised(launch: LaunchRecord, arch: int) -> tuple:
     options = {"debug": False, **launch.options}
     bound, specialization, extra = bind(**launch.args, **options)
     options, signature, constexprs, attrs = kernel._pack_args(target_backend, options, bound, specialization, extra)
-    source = GluonASTSource if kernel.is_gluon() else ASTSource
+    source = ASTSource
+    if kernel.is_gluon():
+        from triton.experimental.gluon._runtime import GluonASTSource as source
     return source(kernel, signature, constexprs, attrs), target, options
 
 

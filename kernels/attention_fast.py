@@ -122,7 +122,7 @@ def attention_fast_kernel(
 def launch(q, k, v, out, lse, causal: bool, scale: float, window: int | None, tile: dict):
     """out and lse of q, k and v that descriptors can address, none of them empty."""
     batch, heads, queries, head_dim = q.shape
-    rest, exponent = math.frexp(scale * math.log2(math.e))
+    rest, exponent = math.frexp(scale * LOG2E.value)
     operands = describe(q, tile["BLOCK_M"]), describe(k, tile["BLOCK_N"]), describe(v, tile["BLOCK_N"])
     sizes = heads, heads // k.shape[1], queries, k.shape[2], head_dim, window or 0, 2.0**exponent, rest
     grid = (batch * heads * triton.cdiv(queries, tile["BLOCK_M"]),)

@@ -12,6 +12,7 @@ import torch
 
 from instruments.backend import tl, triton
 from kernels.arguments import check_no_grad, check_tensor
+from kernels.tiles import LOG2E
 
 HEAD_DIMS = (64, 128)
 TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 8}
@@ -141,7 +142,7 @@ def attention_limits(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, variant:
 
     tiles = (describe(q, TILE["BLOCK_M"]), describe(k, TILE["BLOCK_N"]), describe(v, TILE["BLOCK_N"]))
     switches = {name.upper(): value for name, value in asdict(VARIANTS[variant]).items()}
-    log2_scale = head_dim**-0.5 * 1.4426950408889634
+    log2_scale = head_dim**-0.5 * LOG2E.value
     attention_limits_kernel[(sequence // TILE["BLOCK_M"], batch * heads)](
         *tiles,
         describe(out, TILE["BLOCK_M"]),

@@ -9,8 +9,8 @@ import torch
 from instruments.backend import tl, triton
 from kernels.arguments import check_tensor
 from kernels.attention_plan import MAX_HEAD_DIM
+from kernels.tiles import LOG2E as LOG2E
 
-LOG2E = tl.constexpr(1.4426950408889634)  # every exponential is an exp2
 FLOOR = tl.constexpr(-1e38)  # a running maximum begins here: below every score, and a number, unlike -inf
 DTYPES = (torch.float16, torch.bfloat16)
 

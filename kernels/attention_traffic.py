@@ -76,6 +76,10 @@ def pairs_seen(queries: int, keys: int, causal: bool, window: int | None) -> int
     return last if window is None else last - _clamped_sum(position - window + 1, queries, keys)
 
 
+def _op(read: dict, written: dict, flops: int) -> Traffic:
+    return Traffic(read, written, flops, launches=1)
+
+
 def attention_ops(
     batch: int,
     heads: int,
@@ -95,17 +99,14 @@ def attention_ops(
     wide = rows * head_dim * size
     kv = batch * (kv_heads or heads) * keys * head_dim * size
 
-    def op(read, written, flops):
-        return Traffic(read, written, flops, launches=1)
-
     masked = causal or window is not None
-    mask = {"mask": op({"scores": full, "mask": queries * keys}, {"masked": full}, cells)} if masked else {}
+    mask = {"mask": _op({"scores": full, "mask": queries * keys}, {"masked": full}, cells)} if masked else {}
     product = 2 * cells * head_dim
     return {
-        "q @ k^T": op({"q": wide, "k": kv}, {"scores": full}, product + cells),
+        "q @ k^T": _op({"q": wide, "k": kv}, {"scores": full}, product + cells),
         **mask,
-        "softmax": op({"masked" if masked else "scores": full}, {"weights": full}, 5 * cells),
-        "weights @ v": op({"weights": full, "v": kv}, {"out": wide}, product),
+        "softmax": _op({"masked" if masked else "scores": full}, {"weights": full}, 5 * cells),
+        "weights @ v": _op({"weights": full, "v": kv}, {"out": wide}, product),
     }
 
 
@@ -164,18 +165,15 @@ def attention_backward_ops(
     kv = batch * (kv_heads or heads) * keys * head_dim * size
     product = 2 * cells * head_dim
 
-    def op(read, written, flops):
-        return Traffic(read, written, flops, launches=1)
-
     masked = causal or window is not None
-    mask = {"mask": op({"dmasked": full, "mask": queries * keys}, {"dscores": full}, cells)} if masked else {}
+    mask = {"mask": _op({"dmasked": full, "mask": queries * keys}, {"dscores": full}, cells)} if masked else {}
     return {
-        "weights^T @ dout": op({"weights": full, "dout": wide}, {"dv": kv}, product),
-        "dout @ v^T": op({"dout": wide, "v": kv}, {"dweights": full}, product),
-        "softmax": op({"dweights": full, "weights": full}, {"dmasked" if masked else "dscores": full}, 4 * cells),
+        "weights^T @ dout": _op({"weights": full, "dout": wide}, {"dv": kv}, product),
+        "dout @ v^T": _op({"dout": wide, "v": kv}, {"dweights": full}, product),
+        "softmax": _op({"dweights": full, "weights": full}, {"dmasked" if masked else "dscores": full}, 4 * cells),
         **mask,
-        "dscores @ k": op({"dscores": full, "k": kv}, {"dq": wide}, product + cells),
-        "dscores^T @ q": op({"dscores": full, "q": wide}, {"dk": kv}, product + cells),
+        "dscores @ k": _op({"dscores": full, "k": kv}, {"dq": wide}, product + cells),
+        "dscores^T @ q": _op({"dscores": full, "q": wide}, {"dk": kv}, product + cells),
     }
 
 

@@ -119,6 +119,11 @@ def minimum(read: dict, written: dict, rows, cols, dtype) -> Traffic:
     )
 
 
+def wanted(only: str) -> tuple[str, ...]:
+    """The names that a script's --only gives, with commas between them; none for all."""
+    return tuple(name.strip() for name in only.split(",") if name.strip())
+
+
 def families() -> dict[str, ModuleType]:
     """{name of a file in this folder: its module}, in the order of the names."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
