@@ -24,7 +24,7 @@ _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 def all_values(format: str) -> np.ndarray:
     """Every finite value of a format at scale 1, in ascending order."""
     most = INTEGERS.get(format)
-    return (values(format) if most is None else torch.arange(-most, most + 1.0)).numpy()
+    return (values(format) if most is None else torch.arange(-most, most + 1)).double().numpy()
 
 
 def rounded(x: np.ndarray, format: str, scale: float) -> np.ndarray:
@@ -69,7 +69,7 @@ def number_line(format: str = "e4m3", scale: int = 0, x: float = 3.3) -> Panel:
             said += ", exactly"
         elif np.isfinite(held):
             said += f", {number(100 * abs(held / x - 1), digits=3)}% off"
-        least, most = (_said(float(end) * scale) for end in (line[line > 0][0] / 2, line[-1]))
+        least, most = (_said(end * scale) for end in (line[line > 0][0] / 2, line[-1]))
         infinite = format in FORMATS and FORMATS[format].has_inf
         return said + (
             f". What is no larger than {least} becomes 0; what would round to more than {most} becomes "
@@ -139,7 +139,7 @@ class _Picture:
             self.drawn = format, scale
             self._values(format, line, scale)
         self.moves.set_text(f"x = {_said(x)} → {_said(held)}")
-        scaled = line.astype(float) * scale
+        scaled = line * scale
         infinite = format in FORMATS and FORMATS[format].has_inf
         end = scaled[-1] + (scaled[-1] - scaled[-2]) / 2 if infinite else np.inf
         between = np.concatenate(([-end], (scaled[1:] + scaled[:-1]) / 2, [end]))
@@ -163,15 +163,15 @@ class _Picture:
             error = np.where(np.isfinite(held), np.abs(held / _X - 1), 1)
         self.curve.set_data(_X, np.clip(error, LEAST, 1))
         form = FORMATS.get(format)
-        positive = line[line > 0].astype(float)
+        positive = line[line > 0]
         normal = positive[positive >= form.smallest_normal] if form else positive[-1:]
         most = (np.diff(normal) / (normal[1:] + normal[:-1])).max(initial=0)  # of a number halfway between two
         ends = np.clip(np.array([0, positive[0] / 2, normal[0], positive[-1], np.inf]) * scale, *RANGE)
-        off = f"at most {number(100 * most, digits=3)}% off"
+        off = f"{number(100 * most, digits=3)}%"
         words = (
             ("becomes 0", "0"),
             ("even steps", "even"),
-            (f"steps grow with it: {off}", off),
+            (f"steps grow with it: at most {off} off", f"at most {off} off", f"≤ {off}"),
             ("becomes infinity", "infinity") if form and form.has_inf else ("saturates",),
         )
         for zone, text, said, low, high in zip(self.zones, self.words, words, ends, ends[1:]):
