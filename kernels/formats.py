@@ -124,10 +124,10 @@ def values(format: str) -> torch.Tensor:
     return every[every.isfinite()].unique()
 
 
-def encode(values: torch.Tensor, format: str, saturate: bool | None = None) -> torch.Tensor:
+def encode(values: torch.Tensor, format: Format | str, saturate: bool | None = None) -> torch.Tensor:
     """The codes of fp32 values, rounded to nearest even, as the module's docstring says.
 
-    values: fp32, any shape and device. format: a name, or a Format. saturate: True, whatever is too large, infinity included, becomes the largest
+    values: fp32, any shape and device. saturate: True, whatever is too large, infinity included, becomes the largest
     value; False, infinity, or NaN in a format without; None, True for the formats without infinity. A format that has
     neither infinity nor NaN always saturates. Returns codes of values' shape, uint8, or int32 for formats of 16 bits.
     Raises ValueError naming the argument.
@@ -170,7 +170,7 @@ def _round_to_power(magnitude: torch.Tensor) -> torch.Tensor:
     return torch.where(magnitude < 0x600000, 0, (magnitude + 0x400000) >> FP32_MANTISSA)  # 0x600000: 1.5 * 2^-127
 
 
-def decode(codes: torch.Tensor, format: str) -> torch.Tensor:
+def decode(codes: torch.Tensor, format: Format | str) -> torch.Tensor:
     """What codes are worth, in fp32, exactly. codes: integers, any shape; bits above the format's are not looked at."""
     return table(format, codes.device)[codes.int() & ((1 << format_of(format).bits) - 1)]
 
