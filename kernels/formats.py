@@ -59,7 +59,7 @@ class Format:
 
     @property
     def largest(self) -> float:
-        return self._value(self.largest_code)
+        return self.value(self.largest_code)
 
     @property
     def smallest_normal(self) -> float:
@@ -68,14 +68,14 @@ class Format:
     @property
     def smallest_subnormal(self) -> float | None:
         """None for e8m0, which has none."""
-        return self._value(1) if self.signed else None
+        return self.value(1) if self.signed else None
 
     @property
     def code_dtype(self) -> torch.dtype:
         return torch.uint8 if self.bits <= 8 else torch.int32
 
-    def _value(self, code: int) -> float:
-        """What a code is worth."""
+    def value(self, code: int) -> float:
+        """What a code is worth, of any number of bits."""
         magnitude = code & ((1 << (self.exponent + self.mantissa)) - 1)
         if magnitude > self.largest_code:
             value = math.inf if self.has_inf and magnitude == self.largest_code + 1 else math.nan
@@ -102,8 +102,10 @@ FORMATS = {
 }
 
 
-def format_of(name: str) -> Format:
-    """The format of a name; ValueError, naming all, for another."""
+def format_of(name: Format | str) -> Format:
+    """A format, or the one of that name; ValueError, naming all, for another."""
+    if isinstance(name, Format):
+        return name
     if name not in FORMATS:
         raise ValueError(f"format: got {name!r}, expected one of {', '.join(FORMATS)}")
     return FORMATS[name]
@@ -113,7 +115,7 @@ def format_of(name: str) -> Format:
 def table(format: str, device: torch.device | str = "cpu") -> torch.Tensor:
     """What each code is worth, fp32, in the order of the codes: [2^bits]. Not to be written to."""
     of = format_of(format)
-    return torch.tensor([of._value(code) for code in range(1 << of.bits)], dtype=torch.float64).float().to(device)
+    return torch.tensor([of.value(code) for code in range(1 << of.bits)], dtype=torch.float64).float().to(device)
 
 
 def values(format: str) -> torch.Tensor:
@@ -122,7 +124,7 @@ def values(format: str) -> torch.Tensor:
     return every[every.isfinite()].unique()
 
 
-def encode(values: torch.Tensor, format: str, saturate: bool | None = None) -> torch.Tensor:
+def encode(values: torch.Tensor, format: Format | str, saturate: bool | None = None) -> torch.Tensor:
     """The codes of fp32 values, rounded to nearest even, as the module's docstring says.
 
     values: fp32, any shape and device. saturate: True, whatever is too large, infinity included, becomes the largest
@@ -168,7 +170,7 @@ def _round_to_power(magnitude: torch.Tensor) -> torch.Tensor:
     return torch.where(magnitude < 0x600000, 0, (magnitude + 0x400000) >> FP32_MANTISSA)  # 0x600000: 1.5 * 2^-127
 
 
-def decode(codes: torch.Tensor, format: str) -> torch.Tensor:
+def decode(codes: torch.Tensor, format: Format | str) -> torch.Tensor:
     """What codes are worth, in fp32, exactly. codes: integers, any shape; bits above the format's are not looked at."""
     return table(format, codes.device)[codes.int() & ((1 << format_of(format).bits) - 1)]
 

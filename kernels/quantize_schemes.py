@@ -212,10 +212,10 @@ def quantize_reference(x: torch.Tensor, scheme: Scheme | str) -> Quantized:
             scales = encode((scales / tensor_scale).clamp(min=SMALLEST_E4M3_SCALE), "e4m3").view(torch.float8_e4m3fn)
     inverse = 1 / scale_values(scales, tensor_scale, scheme)
     scaled = x * expand_scales(inverse, scheme, rows, cols)
-    return Quantized(_codes(scaled, scheme), scales, tensor_scale, scheme, shape)
+    return Quantized(codes_of(scaled, scheme), scales, tensor_scale, scheme, shape)
 
 
-def _codes(scaled: torch.Tensor, scheme: Scheme) -> torch.Tensor:
+def codes_of(scaled: torch.Tensor, scheme: Scheme) -> torch.Tensor:
     """Values in units of their scales as codes, packed."""
     if scheme.format in INTEGERS:
         codes = scaled.round().clamp(-scheme.largest, scheme.largest).nan_to_num(0).to(torch.int8)  # round: to even
