@@ -6,8 +6,8 @@
 
 A call may launch several kernels, whose bytes and times are added up; an empty kernel behind each call says where it
 ends. Runs itself under `ncu`, which flushes the caches before each kernel, and writes `counters`
-(instruments/results.py) into the figures' file, which bench/run.py makes: bench/results/<gpu>.json unless given. Needs a
-GPU, ncu and the right to read counters.
+(instruments/results.py) into the figures' file, which bench/run.py makes: bench/results/<gpu>.json unless given. Needs
+a GPU, ncu and the right to read counters.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def launch_all(only: str):
 
 
 def calls_of(csv_text: str) -> list[dict]:
-    """Fields of Counter by call, out of what ncu prints: a row for each launch and metric, launches numbered in turn."""
+    """Fields of Counter, a dictionary a call, out of what ncu prints: a row for each launch and metric."""
     rows = csv.DictReader(io.StringIO("\n".join(line for line in csv_text.splitlines() if line.startswith('"'))))
     launches: dict = {}
     for row in rows:
