@@ -10,7 +10,7 @@ from kernels.quantize_schemes import INTEGERS, Quantized, Scheme, codes_of, dequ
 from widgets.panel import BLACK, BLUE, INK_RED, ORANGE, RED, Example, Panel, canvas, menu, whole
 from widgets.words import number
 
-EXAMPLE = Example(typed="-2", told="e2m1 at scale 2⁻² = 0.25", shown={"format": "e2m1"})
+EXAMPLE = Example(typed="3", told="e2m1 at scale 2³ = 8", shown={"format": "e2m1", "scale": -2})
 
 NAMES = ("e2m1", "int4", "e4m3", "e5m2", "int8", "fp16", "bf16")
 SCALES = -16, 8  # powers of two
