@@ -126,7 +126,7 @@ class _Picture:
             for colour in ("#f3c9b4", "#cfe4f3", "#cfe4f3", "#f3c9b4")
         ]
         self.words = [
-            error.text(1, 1.8, "", fontsize=9, ha="center", va="center", color=colour, animated=True)
+            error.text(1, 2.15, "", fontsize=9, ha="center", va="center", color=colour, animated=True)
             for colour in (INK_RED, BLACK, BLACK, INK_RED)
         ]
         (self.curve,) = error.plot([], [], color=BLUE, linewidth=1, animated=True)
