@@ -263,7 +263,7 @@ class Metered(Record):
 
 
 class Compile(Record):
-    """What did not compile, or (tf32) compiles to products in TF32, or (products) to none of the type that it should."""
+    """What did not compile, or compiles to products in TF32 (tf32) or to none of the type that it should (products)."""
 
     kernel: Word
     arch: int
