@@ -16,6 +16,7 @@ from kernels import fp8_hopper
 from kernels.matmul_order import grouped_tile
 from kernels.quantize_schemes import SCHEMES, Quantized
 from kernels.scaled_matmul import (
+    EMULATED_TILE,
     GROUP_M,
     TILE,
     check_product,
@@ -27,8 +28,7 @@ from kernels.scaled_matmul import (
 )
 
 X_SCHEME, WEIGHT_SCHEME = "fp8_1x128", "fp8_128x128"
-BLOCK = SCHEMES[WEIGHT_SCHEME].block[1]  # columns that share a scale: the kernel takes as many at a time
-assert (TILE["BLOCK_N"], TILE["BLOCK_K"]) == SCHEMES[WEIGHT_SCHEME].block
+assert (TILE["BLOCK_N"], TILE["BLOCK_K"]) == SCHEMES[WEIGHT_SCHEME].block  # a tile of weight has one scale
 
 block_scaled_matmul_reference = scaled_matmul_reference
 
@@ -93,9 +93,10 @@ def block_scaled_matmul(
         fp8_hopper.launch(x, weight, y)
     elif y.numel():
         emulated = not has_fp8(y.device)
+        tile = EMULATED_TILE if emulated else TILE
         codes = (q.codes.view(torch.uint8) if emulated else q.codes for q in (x, weight))
-        block_scaled_matmul_kernel[(triton.cdiv(M, TILE["BLOCK_M"]) * triton.cdiv(N, TILE["BLOCK_N"]),)](
-            *codes, x.scales, weight.scales, y, M, N, K, EMULATED=emulated, GROUP_M=GROUP_M, **TILE
+        block_scaled_matmul_kernel[(triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, tile["BLOCK_N"]),)](
+            *codes, x.scales, weight.scales, y, M, N, K, EMULATED=emulated, GROUP_M=GROUP_M, **tile
         )
     return y.view(*x.shape[:-1], N)
 

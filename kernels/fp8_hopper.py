@@ -22,30 +22,15 @@ from instruments.gluon import (
     gluon,
     load_tile,
     mbarrier,
-    store_tile,
     store_wait,
-    warpgroup_mma,
     warpgroup_mma_wait,
 )
+from kernels.fp8_hopper_steps import BLOCK_K, ROWS, release, store_pieces, sum_fast, sum_promoted, sum_scaled, tile_at
 from kernels.quantize_schemes import Quantized
 from kernels.rows import device_of
 
-ROWS = gl.constexpr(64)  # of a warpgroup: what one matrix instruction multiplies
-BLOCK_K = gl.constexpr(128)  # columns of a slot, and of a block of scales
 BLOCK_SCALE_N = gl.constexpr(128)  # rows of weight that share a scale
-GROUP_M = gl.constexpr(8)  # rows of tiles that programs walk over together
 LINE = 128  # bytes of a row of a tile in shared memory
-
-
-@gluon.jit
-def tile_at(number, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
-    """(row, column) at which a tile begins, in the groups of matmul_order.py."""
-    M, N, K, tiles = sizes
-    tiles_n = gl.cdiv(N, BLOCK_N)
-    first = number // (GROUP_M * tiles_n) * GROUP_M
-    height = gl.minimum(gl.cdiv(M, BLOCK_M) - first, GROUP_M)
-    within = number - first * tiles_n
-    return (first + within % height) * BLOCK_M, within // height * BLOCK_N
 
 
 @gluon.jit
@@ -70,77 +55,6 @@ def load(shared, sizes):
 
 
 @gluon.jit
-def start_product(total, item, shared, WARPGROUP: gl.constexpr, ADD: gl.constexpr):
-    """Wait for a slot, begin the product of what it holds, and, with ADD, add it to total."""
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free = shared
-    slot = item % full.shape[0]
-    x_tile = x_ring.index(slot * y_tiles.shape[0] + WARPGROUP)
-    mbarrier.wait(full.index(slot), item // full.shape[0] & 1)
-    return warpgroup_mma(x_tile, weight_ring.index(slot).permute((1, 0)), total, use_acc=ADD, is_async=True)
-
-
-@gluon.jit
-def release(item, shared, pred=True):
-    """Tell the warp that loads that this warpgroup is done with the slot of an item."""
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free = shared
-    mbarrier.arrive(free.index(item % full.shape[0]), pred=pred)
-
-
-@gluon.jit
-def sum_fast(total, item, steps, shared, WARPGROUP: gl.constexpr):
-    """Begin to add the products of `steps` slots from `item` on to total, in the matrix unit: the last runs on."""
-    for step in range(steps):
-        total = start_product(total, item, shared, WARPGROUP, ADD=True)
-        total = warpgroup_mma_wait(1, deps=(total,))  # for all but the product begun last
-        release(item - 1, shared, step > 0)
-        item += 1
-    return total, item
-
-
-@gluon.jit
-def sum_promoted(total, item, steps, shared, WARPGROUP: gl.constexpr):
-    """Add the products of `steps` slots from `item` on to total, each in registers."""
-    for step in range(steps):
-        part = start_product(total, item, shared, WARPGROUP, ADD=False)
-        part = warpgroup_mma_wait(0, deps=(part,))
-        release(item, shared)
-        total += part
-        item += 1
-    return total, item
-
-
-@gluon.jit
-def sum_scaled(total, item, steps, shared, x_scales, x_step, weight_scales, WARPGROUP: gl.constexpr):
-    """The same, each product times its scales: x_scales [ROWS], x_step from one slot's to the next, and a scalar."""
-    x_scale, weight_scale = gl.load(x_scales), gl.load(weight_scales)
-    for step in range(steps):
-        part = start_product(total, item, shared, WARPGROUP, ADD=False)
-        ahead = gl.minimum(step + 1, steps - 1)  # the next slot's scales come under this one's product
-        next_x_scale, next_weight_scale = gl.load(x_scales + ahead * x_step), gl.load(weight_scales + ahead)
-        part = warpgroup_mma_wait(0, deps=(part,))
-        release(item, shared)
-        total += part * (x_scale * weight_scale)[:, None]
-        x_scale, weight_scale = next_x_scale, next_weight_scale
-        item += 1
-    return total, item
-
-
-@gluon.jit
-def store_pieces(total, y, y_tile, row, col):
-    """total [ROWS, a power of two times y_tile's columns] to y at (row, col), by way of y_tile."""
-    COLS: gl.constexpr = total.shape[1]
-    if COLS > y_tile.shape[1]:
-        left, right = gl.split(gl.permute(gl.reshape(total, [ROWS, 2, COLS // 2]), (0, 2, 1)))
-        store_pieces(left, y, y_tile, row, col)
-        store_pieces(right, y, y_tile, row, col + COLS // 2)
-    else:
-        store_wait(0)  # of the piece before: y_tile may be written again
-        y_tile.store(total.to(y.dtype))
-        fence_async_shared()  # a copy sees what threads wrote only behind a fence
-        store_tile(y, [row, col], y_tile)
-
-
-@gluon.jit
 def multiply(common, WARPGROUP: gl.constexpr, PROMOTE: gl.constexpr, BLOCK_SCALES: gl.constexpr):
     """A warpgroup that multiplies: its ROWS rows of each tile, from the wait for x and weight to the store of y."""
     shared, sizes, scales = common
@@ -159,9 +73,7 @@ def multiply(common, WARPGROUP: gl.constexpr, PROMOTE: gl.constexpr, BLOCK_SCALE
         total = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
         if BLOCK_SCALES:
             weight_scales = weight_scale_ptr + col // BLOCK_SCALE_N * weight_step
-            total, item = sum_scaled(
-                total, item, steps, shared, x_scale_ptr + x_row, x_step, weight_scales, WARPGROUP
-            )
+            total, item = sum_scaled(total, item, steps, shared, x_scale_ptr + x_row, x_step, weight_scales, WARPGROUP)
         else:
             if PROMOTE:
                 total, item = sum_promoted(total, item, steps, shared, WARPGROUP)
@@ -239,8 +151,9 @@ def fp8_hopper_kernel(
 
 @dataclass(frozen=True)
 class Plan:
-    """warpgroups: of 64 rows each. block_n: columns of a tile. slots: of the ring. out_n: columns of y, of 16 bits, that
-    go to shared memory at a time. registers: of a thread. weight: time of an element of y, relative to the others'."""
+    """warpgroups: of 64 rows of a tile each. block_n: its columns. slots: of the ring. out_n: columns of y, of 16 bits,
+    that go through shared memory at a time. registers: of a thread. weight: time of an element of y, of the first plan
+    where it is alone."""
 
     warpgroups: int
     block_n: int

@@ -1,10 +1,10 @@
 """Matrix product of block-scaled operands: MXFP8, MXFP4 and NVFP4, or 16-bit x by one of them.
 
-Minimum traffic: codes and scales read once, y written once. Blackwell's matrix instructions take scales as operands: one
-instruction multiplies two tiles of codes and applies a scale to each block of 32, or 16, along K (tl.dot_scaled).
+Minimum traffic: codes and scales read once, y written once. Blackwell's matrix instructions take scales as operands:
+one instruction multiplies two tiles of codes and applies a scale to each block of 32, or 16, along K (tl.dot_scaled).
 Elsewhere, in the interpreter too, the same kernel makes numbers of a tile's codes, times their scales, in bf16, and
-multiplies those: products of E4M3 or E2M1 with such scales fit bf16's eight bits, so that the products are the same and
-sums are fp32 in both. (A scale near 2^-127 or 2^127, out of bf16's reach, is the exception.)
+multiplies those: E4M3 or E2M1 times such a scale fits bf16's eight bits, so that the products are the same, and sums
+are fp32 in both. (A scale near 2^-127 or 2^127, out of bf16's reach, is the exception.)
 
 Formats are the OCP MX Specification's (2023) and NVIDIA's NVFP4 (2025), as kernels/quantize_schemes.py has them. Scales
 lie as `Quantized` has them, in rows beside their codes; the instruction wants them in tensor memory, in an order of its
@@ -23,7 +23,11 @@ from kernels.matmul_order import grouped_tile
 from kernels.quantize_schemes import Quantized, Scheme, dequantize_reference, scheme_of
 
 GROUP_M = 8
-TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8, "num_stages": 2}
+#: Tiles by whether the GPU has the instruction: numbers made in registers leave room for smaller ones.
+TILES = {
+    True: {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8, "num_stages": 2},
+    False: {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "num_warps": 4, "num_stages": 2},
+}
 MX = ("mxfp8", "mxfp4")
 OUTPUTS = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -75,8 +79,8 @@ def mx_matmul_kernel(
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ):
-    """x [M, K] and weight [N, K] as stored, with scales [M, K / SCALED] and [N, K / SCALED], rounded up, and y [M, N], all
-    contiguous: a tile of y per program. X_FORMAT "bf16" has no scales; NVFP4 has one for the tensor besides.
+    """x [M, K] and weight [N, K] as stored, with scales [M, K / SCALED] and [N, K / SCALED], rounded up, and y [M, N],
+    all contiguous: a tile of y per program. X_FORMAT "bf16" has no scales; NVFP4 has one for the tensor besides.
 
     SCALED: columns that share a scale. NATIVE: by the GPU's own block-scaled instruction; else codes and scales come
     as uint8.
@@ -152,7 +156,8 @@ def mx_matmul(
     if not K:
         y.zero_()
     elif y.numel():
-        mx_matmul_kernel[(triton.cdiv(M, TILE["BLOCK_M"]) * triton.cdiv(N, TILE["BLOCK_N"]),)](
+        tile = TILES[native]
+        mx_matmul_kernel[(triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, tile["BLOCK_N"]),)](
             *operand(x),
             *operand(weight),
             y,
@@ -164,7 +169,7 @@ def mx_matmul(
             SCALED=weight.scheme.block[1],
             NATIVE=native,
             GROUP_M=GROUP_M,
-            **TILE,
+            **tile,
         )
     return y.view(*x.shape[:-1], N)
 
@@ -179,15 +184,16 @@ def mx_matmul_traffic(
     *,
     path: str = "minimum",
 ) -> Traffic:
-    """What a product of block-scaled matrices moves: "minimum", everything once; or what programs ask for, "kernel".
+    """What a product of block-scaled matrices moves: "minimum", everything once; or "emulated", what the programs of a
+    GPU without the instruction ask for.
 
     x_scheme: torch.bfloat16 for an x that has no scales. A column of tiles of weight is asked for by each row of tiles
     of y, and the other way round; edges count what is inside.
     """
-    if path not in ("minimum", "kernel"):
-        raise ValueError(f"path: got {path!r}, expected 'minimum' or 'kernel'")
-    tiled = path == "kernel"
-    down, across = (triton.cdiv(M, TILE["BLOCK_M"]), triton.cdiv(N, TILE["BLOCK_N"])) if tiled else (1, 1)
+    if path not in ("minimum", "emulated"):
+        raise ValueError(f"path: got {path!r}, expected 'minimum' or 'emulated'")
+    tile, tiled = TILES[False], path == "emulated"
+    down, across = (triton.cdiv(M, tile["BLOCK_M"]), triton.cdiv(N, tile["BLOCK_N"])) if tiled else (1, 1)
     read = {}
     for name, scheme, rows, times in (("x", x_scheme, M, across), ("weight", weight_scheme, N, down)):
         if isinstance(scheme, torch.dtype):

@@ -1,8 +1,8 @@
 """FP8 matrix product with a scale per tensor or per row: y = (x codes * x scales) @ (weight codes * weight scales).T.
 
 Minimum traffic: the codes of x [M, K] and weight [N, K] and their scales read once, y written once: half the bytes of
-16-bit operands, and twice their FLOP/s on a GPU with FP8 matrix instructions. A scale that a whole row shares leaves the
-sum over K: it is applied once, to the finished tile. Rows of both operands lie along K, as those instructions want them.
+16-bit operands, at twice their FLOP/s where the GPU has FP8 matrix instructions. A scale that a whole row shares leaves
+the sum over K: it is applied once, to the finished tile. Rows of both operands lie along K, as the instructions want.
 
 Hopper's FP8 instructions keep fewer bits of a sum than fp32 has (kernels/fp8_accumulator.py measures how many).
 "promoted" adds what BLOCK_K columns gave to a sum in fp32 registers, as DeepSeek-V3's report (2024) does; "fast" leaves
@@ -24,6 +24,7 @@ from kernels.quantize_schemes import Quantized, Scheme, dequantize_reference, sc
 
 GROUP_M = 8
 TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8, "num_stages": 3}
+EMULATED_TILE = TILE | {"BLOCK_M": 64, "num_stages": 2}  # fp16 takes twice the registers
 SCALED = ("fp8_tensor", "fp8_row")
 OUTPUTS = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -141,9 +142,10 @@ def scaled_matmul(
         fp8_hopper.launch(x, weight, y, accumulate == "promoted")
     elif y.numel():
         emulated = not has_fp8(y.device)
+        tile = EMULATED_TILE if emulated else TILE
         codes = (q.codes.view(torch.uint8) if emulated else q.codes for q in (x, weight))
         steps = (int(q.scheme.block[0] == 1) for q in (x, weight))
-        scaled_matmul_kernel[(triton.cdiv(M, TILE["BLOCK_M"]) * triton.cdiv(N, TILE["BLOCK_N"]),)](
+        scaled_matmul_kernel[(triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, tile["BLOCK_N"]),)](
             *codes,
             x.scales,
             weight.scales,
@@ -152,10 +154,10 @@ def scaled_matmul(
             N,
             K,
             *steps,
-            PROMOTE_EVERY=TILE["BLOCK_K"] if accumulate == "promoted" else None,
+            PROMOTE_EVERY=tile["BLOCK_K"] if accumulate == "promoted" else None,
             EMULATED=emulated,
             GROUP_M=GROUP_M,
-            **TILE,
+            **tile,
         )
     return y.view(*x.shape[:-1], N)
 
