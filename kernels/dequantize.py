@@ -53,7 +53,7 @@ def dequantize_kernel(
     col = tl.arange(0, BLOCK)[None, :]
     if PACKED:
         half = tl.arange(0, BLOCK // 2)[None, :]
-        packed = tl.load(codes_ptr + first[:, None] // 2 + half, mask=2 * half < count[:, None], other=0)
+        packed = tl.load(codes_ptr + first[:, None] // 2 + half, mask=half < count[:, None] // 2, other=0)
         code = unpack(packed, GROUPS, BLOCK)
     else:
         code = tl.load(codes_ptr + first[:, None] + col, mask=col < count[:, None], other=0).to(tl.int32)

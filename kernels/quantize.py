@@ -9,14 +9,12 @@ saves the first reading. Rows wider than registers hold are read twice, too.
 Results are the reference's, `quantize_reference` and `dequantize_reference`, bit by bit. Sources: as there.
 """
 
-from dataclasses import dataclass
-from math import ceil
+from dataclasses import replace
 
 import torch
 
 from instruments.backend import tl, triton
-from instruments.traffic import Traffic
-from kernels.arguments import FLOATS, check_no_grad, check_tensor, check_width
+from kernels.arguments import check_no_grad, check_tensor, check_width
 from kernels.dequantize import dequantize, dequantize_traffic
 from kernels.quantize_codes import (
     as_bytes,
@@ -25,15 +23,16 @@ from kernels.quantize_codes import (
     encode,
     fp32_scale,
     largest_magnitude,
-    scale_of_tensor,
+    quantize_tile,
     store_codes,
 )
+from kernels.quantize_plan import TILE, groups_plan, kind, programs_of, quantize_ops, quantize_traffic, searchers
 from kernels.quantize_schemes import Quantized, Scheme, check_columns, empty, scheme_of
-from kernels.rows import MAX_COLS, RESIDENT_COLS, as_rows
+from kernels.rows import MAX_COLS, as_rows
 
-TILE = 4096  # elements of a program's tile of groups
-CHUNK = 128  # columns that a tile treats as a group where all share one scale
-PARTIALS = 512  # programs that look for a tensor's largest magnitude: about four a multiprocessor
+__all__ = ["dequantize", "dequantize_traffic", "quantize", "quantize_ops", "quantize_traffic"]
+
+WIDE_BLOCK, WIDE_WARPS = 8192, 16  # columns of a step over a row that registers do not hold
 
 
 @triton.jit
@@ -69,16 +68,11 @@ def quantize_groups_kernel(
     col = tl.arange(0, BLOCK)[None, :]
     at = x_ptr + row[:, None] * row_stride + (start[:, None] + col) * col_stride  # [GROUPS, BLOCK]
     x = tl.load(at, mask=col < count[:, None], other=0.0).to(tl.float32)
-    if SCALE == "tensor":
-        inverse = tl.div_rn(1.0, scale_of_tensor(partial_ptr, tensor_scale_ptr, LARGEST, PARTIALS))
-        code = encode(x * inverse, FORMAT, LARGEST)
-    else:
-        of_tensor = scale_of_tensor(partial_ptr, tensor_scale_ptr, LARGEST * 448, PARTIALS) if SCALE == "e4m3" else 1.0
-        amax = largest_magnitude(x, 1)
-        scale, inverse = block_scale(amax, of_tensor, SCALE, LARGEST, LARGEST_BITS, ROUND_UP)  # [GROUPS]
-        tl.store(scales_ptr + first + tl.arange(0, GROUPS), scale, mask=row < rows)
-        code = encode(x * inverse[:, None], FORMAT, LARGEST)
-    store_codes(codes_ptr, row * cols + start, count, code, PACKED, GROUPS, BLOCK)
+    scale_at = first + tl.arange(0, GROUPS)
+    quantize_tile(
+        x, row * cols + start, count, scale_at, codes_ptr, scales_ptr, partial_ptr, tensor_scale_ptr,
+        FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, PARTIALS, GROUPS, BLOCK,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -122,7 +116,6 @@ def quantize_wide_rows_kernel(
     scales_ptr,
     row_stride,
     col_stride,
-    rows,
     cols,
     FORMAT: tl.constexpr,
     LARGEST: tl.constexpr,
@@ -160,57 +153,30 @@ def largest_kernel(x_ptr, partial_ptr, row_stride, col_stride, cols, tiles, tile
     tl.store(partial_ptr + tl.program_id(0), largest_magnitude(largest, 0))
 
 
-def kind(scheme: Scheme, cols: int) -> str:
-    """How a matrix of that width is quantised: 'groups', 'rows', 'wide rows', 'squares' or 'tensor'.
-
-    Raises ValueError for blocks that no kernel has: their sides are powers of two, or all of the matrix.
-    """
-    block_rows, block_cols = scheme.block
-    power = block_cols is not None and block_cols >= 16 and block_cols & (block_cols - 1) == 0
-    if scheme.block == (None, None) and scheme.scale_format == "fp32" and scheme.bits == 8:
-        return "tensor"
-    if scheme.block == (1, None) and scheme.scale_format == "fp32" and scheme.bits == 8:
-        return "rows" if cols <= RESIDENT_COLS else "wide rows"
-    if block_rows == 1 and power and block_cols <= TILE:
-        return "groups"
-    if block_rows == block_cols and power and block_cols <= 256 and not scheme.has_tensor_scale:
-        return "squares"
-    raise ValueError(f"scheme: got blocks of {scheme.block} with {scheme.scale_format} scales, which no kernel has")
-
-
-def groups_plan(scheme: Scheme, rows: int, cols: int, contiguous: bool = True) -> tuple[dict, dict]:
-    """(rows, cols and groups_per_row as kernels that work on groups see them; their tile and warps).
-
-    Where no group ends early and all is contiguous, a group is a row: then no place takes a division to find.
-    """
-    block = scheme.block[1] or (CHUNK if scheme.block[0] is None else max(16, triton.next_power_of_2(cols)))
-    if contiguous and cols % block == 0:
-        rows, cols = rows * cols // block, block
-    groups = max(1, TILE // block)
-    config = {"GROUPS": groups, "BLOCK": block, "num_warps": min(16, groups * block // 512)}
-    return {"rows": rows, "cols": cols, "groups_per_row": ceil(cols / block)}, config
-
-
-def _programs(place: dict, config: dict) -> int:
-    return ceil(place["rows"] * place["groups_per_row"] / config["GROUPS"])
-
-
-def _searchers(rows: int, cols: int, contiguous: bool = True) -> tuple[dict, int]:
-    """(tiles and their places, programs) of a search for the largest magnitude of a tensor."""
-    if contiguous:
-        rows, cols = 1, rows * cols
-    tiles_per_row = ceil(cols / TILE)
-    place = {"cols": cols, "tiles": rows * tiles_per_row, "tiles_per_row": tiles_per_row}
-    return place, min(PARTIALS, triton.next_power_of_2(rows * tiles_per_row))
-
-
 def _largest(x: torch.Tensor) -> torch.Tensor:
     """The largest magnitude of each part of x that a program looks through: fp32 [a power of two]."""
-    place, programs = _searchers(*x.shape, x.is_contiguous())
+    place, programs = searchers(*x.shape, x.is_contiguous())
     partial = torch.empty(programs, dtype=torch.float32, device=x.device)
     strides = (0, 1) if x.is_contiguous() else x.stride()
     largest_kernel[(programs,)](x, partial, *strides, **place, BLOCK=TILE, num_warps=8)
     return partial
+
+
+def check_tensor_scale(tensor_scale, scheme: Scheme, x: torch.Tensor):
+    """Raise ValueError unless a given tensor_scale is an fp32 scalar beside x, for a scheme that has one."""
+    if tensor_scale is not None:
+        if scheme.block != (None, None) and not scheme.has_tensor_scale:
+            raise ValueError(f"tensor_scale: got one for {scheme.name}, expected None: it has no scale for the tensor")
+        check_tensor("tensor_scale", tensor_scale, shape=(), like=x, dtypes=(torch.float32,))
+
+
+def with_tensor_scale(q: Quantized, tensor_scale: torch.Tensor | None) -> Quantized:
+    """q with the scale that was given for the tensor, where one was."""
+    if tensor_scale is None:
+        return q
+    if q.scheme.has_tensor_scale:
+        return replace(q, tensor_scale=tensor_scale)
+    return replace(q, scales=tensor_scale.view(1, 1))
 
 
 def quantize(x: torch.Tensor, scheme: Scheme | str, *, tensor_scale: torch.Tensor | None = None) -> Quantized:
@@ -227,10 +193,7 @@ def quantize(x: torch.Tensor, scheme: Scheme | str, *, tensor_scale: torch.Tenso
     check_columns("x", x.shape, scheme)
     check_width("x", x, MAX_COLS)
     how = kind(scheme, x.shape[-1])
-    if tensor_scale is not None:
-        if how != "tensor" and not scheme.has_tensor_scale:
-            raise ValueError(f"tensor_scale: got one for {scheme.name}, which has none, expected None")
-        check_tensor("tensor_scale", tensor_scale, shape=(), like=x, dtypes=(torch.float32,))
+    check_tensor_scale(tensor_scale, scheme, x)
     q = empty(x.shape, scheme, x.device)
     if not x.numel():
         return q
@@ -241,73 +204,17 @@ def quantize(x: torch.Tensor, scheme: Scheme | str, *, tensor_scale: torch.Tenso
         tile = {"ROWS": scheme.block[0], "BLOCK": scheme.block[1], "num_warps": 8}
         quantize_squares_kernel[grid](x, codes, scales, *x.stride(), rows, cols, **consts, **tile)
     elif how == "wide rows":
-        constants = {name: consts[name] for name in ("FORMAT", "LARGEST")}
-        strides = x.stride()
-        quantize_wide_rows_kernel[(rows,)](x, codes, scales, *strides, rows, cols, **constants, BLOCK=8192, num_warps=16)
+        tile = {"FORMAT": scheme.format, "LARGEST": float(scheme.largest), "BLOCK": WIDE_BLOCK, "num_warps": WIDE_WARPS}
+        quantize_wide_rows_kernel[(rows,)](x, codes, scales, *x.stride(), cols, **tile)
     else:
         place, config = groups_plan(scheme, rows, cols, x.is_contiguous())
         strides = (place["cols"], 1) if x.is_contiguous() else x.stride()
-        searches = tensor_scale is None and (how == "tensor" or scheme.has_tensor_scale)
-        partial = _largest(x) if searches else None
-        if how == "tensor":
-            consts["SCALE"] = "tensor"
-            of_tensor = scales if tensor_scale is None else tensor_scale
-            q = Quantized(q.codes, of_tensor.view(1, 1), None, scheme, q.shape)
-        else:
-            of_tensor = q.tensor_scale if tensor_scale is None else tensor_scale
-            q = Quantized(q.codes, q.scales, of_tensor, scheme, q.shape)
-        quantize_groups_kernel[(_programs(place, config),)](
-            x, codes, scales, partial, of_tensor, *strides, **place, **consts,
-            PARTIALS=len(partial) if searches else 0, **config,
-        )  # fmt: skip
+        q = with_tensor_scale(q, tensor_scale)
+        of_tensor, scales = (q.scales, None) if how == "tensor" else (q.tensor_scale, scales)
+        partial = _largest(x) if of_tensor is not None and tensor_scale is None else None
+        partials = 0 if partial is None else len(partial)
+        grid = (programs_of(place, config),)
+        quantize_groups_kernel[grid](
+            x, codes, scales, partial, of_tensor, *strides, **place, **consts, PARTIALS=partials, **config
+        )
     return q
-
-
-def quantize_ops(rows: int, cols: int, dtype: torch.dtype, scheme: Scheme | str) -> dict[str, Traffic]:
-    """What four eager ops read and write that quantise to eight bits with one fp32 scale a block, in order."""
-    written, n = scheme_of(scheme).nbytes(rows, cols), rows * cols
-    x, wide, scales = n * dtype.itemsize, n * 4, written["scales"]
-    return {
-        "abs": Traffic({"x": x}, {"magnitude": x}, n, launches=1),
-        "amax": Traffic({"magnitude": x}, {"scales": scales}, n, launches=1),
-        "x / scale": Traffic({"x": x, "scales": scales}, {"scaled": wide}, n, launches=1),
-        "to": Traffic({"scaled": wide}, {"codes": written["codes"]}, n, launches=1),
-    }
-
-
-def quantize_traffic(
-    rows: int,
-    cols: int,
-    dtype: torch.dtype,
-    scheme: Scheme | str,
-    path: str | None = "minimum",
-    cached: bool = True,
-    given: bool = False,
-) -> Traffic:
-    """What quantising moves: the 'minimum', each byte once; 'naive', four eager ops; None, what `quantize` does.
-
-    cached: what all programs share is counted once; False counts what they ask for. given: the tensor's scale is.
-    """
-    scheme = scheme_of(scheme)
-    if path == "naive":
-        return sum(quantize_ops(rows, cols, dtype, scheme).values())
-    if path not in ("minimum", None):
-        raise ValueError(f"path: got {path!r}, expected minimum, naive or None")
-    read, written = {"x": rows * cols * dtype.itemsize}, scheme.nbytes(rows, cols)
-    moved = Traffic(read, written, 3 * rows * cols, launches=1)
-    how = kind(scheme, cols)
-    of_tensor = how == "tensor" or scheme.has_tensor_scale
-    if path == "minimum" and not given or not of_tensor and how != "wide rows":
-        return moved
-    if how == "wide rows":
-        return moved + Traffic(read, flops=2 * rows * cols)
-    shared = _programs(*groups_plan(scheme, rows, cols)) if not cached else 1
-    if given:
-        written = {name: size for name, size in written.items() if name == "codes" or how != "tensor" and name == "scales"}
-        return Traffic(read | {"tensor_scale": 4 * shared}, written, 3 * rows * cols, launches=1)
-    programs = _searchers(rows, cols)[1]
-    search = Traffic(read, {"partial": 4 * programs}, 2 * rows * cols, launches=1)
-    written = {"codes": written["codes"], "scales": written["scales"], "tensor_scale": 4}
-    if how == "tensor":
-        del written["scales"]  # the one scale there is
-    return search + Traffic(read | {"partial": 4 * programs * shared}, written, 3 * rows * cols, launches=1)

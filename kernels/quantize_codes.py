@@ -14,15 +14,14 @@ import torch
 
 from instruments.backend import tl, triton
 from kernels.formats import FORMATS
-from kernels.quantize_schemes import INTEGERS, SMALLEST_E4M3_SCALE, SMALLEST_SCALE, Scheme
+from kernels.quantize_schemes import SMALLEST_E4M3_SCALE, SMALLEST_SCALE, Scheme
 
 SMALLEST = tl.constexpr(SMALLEST_SCALE)
 SMALLEST_E4M3 = tl.constexpr(SMALLEST_E4M3_SCALE)
 E4M3_LARGEST = tl.constexpr(FORMATS["e4m3"].largest)
 E4M3_NAN = tl.constexpr(0x7F)
 E8M0_NAN = tl.constexpr(255)
-INF = tl.constexpr(float("inf"))
-NAN = tl.constexpr(float("nan"))
+INF = tl.constexpr(float("inf"))  # and INF - INF is NaN: Triton refuses a global that does not equal itself
 FP32_INF_BITS = tl.constexpr(0x7F800000)
 #: 1.5 * 2^23: next to it fp32 holds integers alone, of either sign
 INTEGERS_ALONE = tl.constexpr(12582912.0)
@@ -33,7 +32,7 @@ def coding(scheme: Scheme) -> dict:
     """The constexprs FORMAT, SCALE, LARGEST, LARGEST_BITS (of fp32), ROUND_UP and PACKED of kernels that quantise."""
     return {
         "FORMAT": scheme.format,
-        "SCALE": scheme.scale_format,
+        "SCALE": "tensor" if scheme.block == (None, None) else scheme.scale_format,
         "PACKED": scheme.bits == 4,
         "LARGEST": float(scheme.largest),
         "LARGEST_BITS": struct.unpack("<i", struct.pack("<f", scheme.largest))[0],
@@ -51,12 +50,13 @@ def float_code(y, EXPONENT: tl.constexpr, MANTISSA: tl.constexpr, LARGEST: tl.co
     """fp32 -> code (int32) of a signed format with so many bits of each, saturating; a NaN as LARGEST."""
     SIGN: tl.constexpr = EXPONENT + MANTISSA  # the sign's place in a code
     FIRST: tl.constexpr = (129 - (1 << (EXPONENT - 1))) << 23  # the smallest normal value's exponent, where fp32 has it
+    BIAS: tl.constexpr = 2.0 ** ((1 << (EXPONENT - 1)) - 128)
     magnitude = tl.minimum(tl.abs(y), LARGEST)
-    power = tl.maximum(magnitude.to(tl.int32, bitcast=True) & FP32_INF_BITS, FIRST)
-    coarse = power + ((23 - MANTISSA) << 23)  # the power of two beside which fp32 rounds as the format does
-    rounded = (magnitude + coarse.to(tl.float32, bitcast=True)).to(tl.int32, bitcast=True) - coarse
-    code = rounded + (power >> (23 - MANTISSA)) - (FIRST >> (23 - MANTISSA))
-    return code | ((y.to(tl.int32, bitcast=True) >> (31 - SIGN)) & (1 << SIGN))
+    power = tl.maximum(magnitude.to(tl.int32, bitcast=True) & FP32_INF_BITS, FIRST).to(tl.float32, bitcast=True)
+    coarse = power * (1 << (23 - MANTISSA))  # beside it, fp32 rounds as the format does
+    rounded = (magnitude + coarse) - coarse
+    bits = (rounded * BIAS).to(tl.int32, bitcast=True)  # the format's exponents are now fp32's smallest
+    return (bits >> (23 - MANTISSA)) | ((y.to(tl.int32, bitcast=True) >> (31 - SIGN)) & (1 << SIGN))
 
 
 @triton.jit
@@ -90,7 +90,7 @@ def decode(code, FORMAT: tl.constexpr):
     """Codes as loaded (int32) -> fp32, without their scale."""
     if FORMAT == "e4m3":
         value = float_value(code, 4, 3)
-        return tl.where((code & 127) == E4M3_NAN, NAN, value)
+        return tl.where((code & 127) == E4M3_NAN, INF - INF, value)
     elif FORMAT == "e2m1":
         return float_value(code, 2, 1)
     elif FORMAT == "int4":
@@ -112,8 +112,8 @@ def largest_magnitude(x, axis: tl.constexpr):
 
 @triton.jit
 def fp32_scale(amax, LARGEST: tl.constexpr):
-    """amax / LARGEST, at least SMALLEST; NaN where amax is not finite."""
-    return tl.where(amax < INF, tl.maximum(tl.div_rn(amax, LARGEST), SMALLEST), NAN)
+    """amax * (1 / LARGEST), at least SMALLEST; NaN where amax is not finite."""
+    return tl.where(amax < INF, tl.maximum(amax * (1.0 / LARGEST), SMALLEST), INF - INF)
 
 
 @triton.jit
@@ -132,12 +132,7 @@ def scale_of_tensor(partial_ptr, scale_ptr, LARGEST: tl.constexpr, PARTIALS: tl.
 
 @triton.jit
 def block_scale(
-    amax,
-    tensor_scale,
-    SCALE: tl.constexpr,
-    LARGEST: tl.constexpr,
-    LARGEST_BITS: tl.constexpr,
-    ROUND_UP: tl.constexpr,
+    amax, tensor_scale, SCALE: tl.constexpr, LARGEST: tl.constexpr, LARGEST_BITS: tl.constexpr, ROUND_UP: tl.constexpr
 ):
     """(scale as it is stored, 1 / what it is worth in fp32) of blocks; tensor_scale is looked at for SCALE e4m3."""
     if SCALE == "fp32":
@@ -151,7 +146,7 @@ def block_scale(
         code = tl.where(bits >= FP32_INF_BITS, E8M0_NAN, tl.maximum(code, 0))
         return code.to(tl.uint8), ((254 - code) << 23).to(tl.float32, bitcast=True)
     else:
-        ratio = tl.div_rn(fp32_scale(amax, LARGEST), tensor_scale)
+        ratio = fp32_scale(amax, LARGEST) * tl.div_rn(1.0, tensor_scale)
         code = float_code(tl.maximum(ratio, SMALLEST_E4M3), 4, 3, E4M3_LARGEST)
         code = tl.where(ratio == ratio, code, E4M3_NAN)
         return code.to(tl.uint8), tl.div_rn(1.0, decode(code, "e4m3") * tensor_scale)
@@ -190,7 +185,46 @@ def store_codes(codes_ptr, first, count, code, PACKED: tl.constexpr, ROWS: tl.co
     codes, even where packed; count [ROWS], how many of each row there are."""
     if PACKED:
         half = tl.arange(0, COLS // 2)[None, :]
-        tl.store(codes_ptr + first[:, None] // 2 + half, pack(code, ROWS, COLS), mask=2 * half < count[:, None])
+        tl.store(codes_ptr + first[:, None] // 2 + half, pack(code, ROWS, COLS), mask=half < count[:, None] // 2)
     else:
         col = tl.arange(0, COLS)[None, :]
         tl.store(codes_ptr + first[:, None] + col, code.to(codes_ptr.dtype.element_ty), mask=col < count[:, None])
+
+
+@triton.jit
+def quantize_tile(
+    y,
+    first,
+    count,
+    scale_at,
+    codes_ptr,
+    scales_ptr,
+    partial_ptr,
+    tensor_scale_ptr,
+    FORMAT: tl.constexpr,
+    SCALE: tl.constexpr,
+    PACKED: tl.constexpr,
+    LARGEST: tl.constexpr,
+    LARGEST_BITS: tl.constexpr,
+    ROUND_UP: tl.constexpr,
+    PARTIALS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Groups y [GROUPS, BLOCK], fp32, to memory as codes and scales; what is no value of a group is 0 in y.
+
+    first, count: as in store_codes. scale_at [GROUPS]: the places of the groups' scales, for groups of any values.
+    SCALE: 'tensor' for one scale of all, else the scheme's; it and e4m3 want the tensor's, see scale_of_tensor.
+    """
+    if SCALE == "tensor":
+        inverse = tl.div_rn(1.0, scale_of_tensor(partial_ptr, tensor_scale_ptr, LARGEST, PARTIALS))
+        code = encode(y * inverse, FORMAT, LARGEST)
+    else:
+        of_tensor = 1.0
+        if SCALE == "e4m3":
+            of_tensor = scale_of_tensor(partial_ptr, tensor_scale_ptr, LARGEST * E4M3_LARGEST, PARTIALS)
+        amax = largest_magnitude(y, 1)
+        scale, inverse = block_scale(amax, of_tensor, SCALE, LARGEST, LARGEST_BITS, ROUND_UP)  # [GROUPS]
+        tl.store(scales_ptr + scale_at, scale, mask=count > 0)
+        code = encode(y * inverse[:, None], FORMAT, LARGEST)
+    store_codes(codes_ptr, first, count, code, PACKED, GROUPS, BLOCK)
