@@ -16,12 +16,15 @@ from instruments.traffic import Traffic
 from kernels.arguments import check_no_grad, check_tensor
 from kernels.quantize import check_tensor_scale, with_tensor_scale
 from kernels.quantize_codes import as_bytes, coding, quantize_tile
-from kernels.quantize_plan import CHUNK, groups_plan, kind, programs_of, quantize_traffic
+from kernels.quantize_plan import groups_plan, kind, programs_of, quantize_traffic
 from kernels.quantize_schemes import Quantized, Scheme, check_columns, empty, scheme_of
 from kernels.rmsnorm import check_norm, rmsnorm_traffic
 from kernels.rows import RESIDENT_COLS, as_rows
 from kernels.swiglu import swiglu_traffic
 from kernels.tiles import LOG2E, check_same
+
+
+KEPT_COLS = 1 << 14  # the widest row that RMSNorm keeps in registers beside its codes
 
 
 @triton.jit
@@ -128,15 +131,15 @@ def rmsnorm_quantize(
 ) -> Quantized:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimension, quantised.
 
-    x: [..., cols], fp16, bf16 or fp32, cols to 32,768, any strides; copied only where its rows cannot be addressed by
+    x: [..., cols], fp16, bf16 or fp32, cols to 16,384, any strides; copied only where its rows cannot be addressed by
     one stride. weight: [cols], dtype of x or fp32. tensor_scale: an fp32 scalar, for fp8_tensor and nvfp4. Raises
     ValueError naming the argument.
     """
     check_norm(x, weight, eps, backward=False)
     check_no_grad("rmsnorm_quantize", x=x, weight=weight)
     scheme = _check("x", x, scheme, tensor_scale)
-    if x.shape[-1] > RESIDENT_COLS:
-        raise ValueError(f"x: got {x.shape[-1]:,} columns, expected at most {RESIDENT_COLS:,}: a row is kept whole")
+    if x.shape[-1] > KEPT_COLS:
+        raise ValueError(f"x: got {x.shape[-1]:,} columns, expected at most {KEPT_COLS:,}")
     q = with_tensor_scale(empty(x.shape, scheme, x.device), tensor_scale)
     if x.numel():
         x = as_rows(x)
@@ -159,7 +162,7 @@ def rmsnorm_quantize(
 def row_tile(scheme: Scheme, cols: int) -> dict:
     """The tile of a whole row, by groups, and its warps."""
     size = max(16, triton.next_power_of_2(cols))
-    block = min(size, scheme.block[1] or (CHUNK if scheme.block[0] is None else size))
+    block = min(size, scheme.block[1] or size)
     return {"GROUPS": size // block, "BLOCK": block, "num_warps": min(16, max(1, size // 512))}
 
 
