@@ -23,7 +23,6 @@ from kernels.rows import RESIDENT_COLS, as_rows
 from kernels.swiglu import swiglu_traffic
 from kernels.tiles import LOG2E, check_same
 
-
 KEPT_COLS = 1 << 14  # the widest row that RMSNorm keeps in registers beside its codes
 
 

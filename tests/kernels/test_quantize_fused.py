@@ -5,7 +5,13 @@ import torch
 
 from instruments.compiled import compiled
 from instruments.meter import meter
-from kernels.quantize_fused import rmsnorm_quantize, rmsnorm_quantize_traffic, swiglu_quantize, swiglu_quantize_traffic
+from kernels.quantize_fused import (
+    KEPT_COLS,
+    rmsnorm_quantize,
+    rmsnorm_quantize_traffic,
+    swiglu_quantize,
+    swiglu_quantize_traffic,
+)
 from kernels.quantize_schemes import SCHEMES, Quantized, dequantize_reference, quantize_reference, scale_values
 from kernels.rmsnorm import rmsnorm_reference
 from kernels.rows import RESIDENT_COLS
