@@ -180,7 +180,7 @@ def with_tensor_scale(q: Quantized, tensor_scale: torch.Tensor | None) -> Quanti
 
 
 def outputs(q: Quantized) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """(codes, scales) as kernels write them, FP8 as bytes; None for a tensor's one scale, which goes by another name."""
+    """(codes, scales) as kernels write them, FP8 as bytes; None where the tensor's is the only scale."""
     return as_bytes(q.codes), None if q.scheme.block == (None, None) else as_bytes(q.scales)
 
 

@@ -184,7 +184,7 @@ def swiglu_quantize(
         place, config = groups_plan(scheme, *gate.shape, contiguous)
         strides = (place["cols"], 1) * 2 if contiguous else (*gate.stride(), *up.stride())
         swiglu_quantize_kernel[(programs_of(place, config),)](
-            gate, up, as_bytes(q.codes), as_bytes(q.scales), tensor_scale, *strides, **place, **coding(scheme), **config
+            gate, up, *outputs(q), tensor_scale, *strides, **place, **coding(scheme), **config
         )
     return q
 
