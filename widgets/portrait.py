@@ -22,7 +22,7 @@ from instruments.gpus import DTYPES, GPU, GPUS
 from instruments.meter import Report, meter
 from instruments.results import Case, Figures
 from instruments.traffic import Traffic
-from kernels.quantize_schemes import Quantized
+from kernels.quantize_schemes import Quantized, Scheme
 from widgets import cells
 from widgets.panel import BLUE, GREEN, ORANGE, PURPLE, SHARPNESS, SKY, WIDTH, Panel, canvas, whole
 from widgets.watch import check_call
@@ -208,6 +208,7 @@ def _model(function, like, arguments, options) -> _Model | None:
     call = bound.arguments
     asked = inspect.signature(found.traffic).parameters
     settings = {key: value for key, value in call.items() if key in asked and not isinstance(value, torch.Tensor)}
+    settings |= {key: value.name for key, value in settings.items() if isinstance(value, Scheme)}
     dtypes = {f"{key}_dtype": value.dtype for key, value in call.items() if isinstance(value, torch.Tensor)}
     for key, value in call.items():
         if isinstance(value, Quantized):
