@@ -419,3 +419,13 @@ def test_lengths_of_records_are_the_models():
         family = inside._families()[name]
         model = inside._Model(name, family.function, family.traffic, None, family.family, {}, {})
         assert inside._sizes_of(figures.case(name, shape, 1, 1, {}), model).items() >= sizes.items()
+
+
+def test_bars_begin_where_the_longest_name_ends():
+    """As with "recorded" behind the names of a GPU's own; and what the longest bar says still has its place."""
+    for name in ("torch", "flash_attention, plain, recorded", "torch.compile, autotuned, without graphs, recorded"):
+        row = inside._Row(name, "1,443   4.53 ms", inside.BLUE, (9.0, 0.0))
+        picture = inside._Picture([[inside._Group("Time of a call", [row], "")]])
+        assert inside._fitted(name, picture.zero - 8) == name
+        end = picture.zero + inside._MOST * picture.one + 8
+        assert inside._fitted(row.said, inside.WIDTH - end) == row.said
