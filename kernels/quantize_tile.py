@@ -1,4 +1,4 @@
-"""Tiles of groups, from where they lie in a matrix to the codes and scales that leave: what all that quantises shares."""
+"""Tiles of groups, from where they lie in a matrix to the codes and scales that leave: what quantising shares."""
 
 from instruments.backend import tl, triton
 from kernels.quantize_codes import E4M3_LARGEST, block_scale, encode, encode_pairs, largest_magnitude, scale_of_tensor
