@@ -1,5 +1,7 @@
 """The number line panel: all values that a format has at a scale, and how far rounding to them moves a number."""
 
+from functools import cache
+
 import ipywidgets
 import numpy as np
 import torch
@@ -10,7 +12,7 @@ from kernels.quantize_schemes import INTEGERS, Quantized, Scheme, codes_of, dequ
 from widgets.panel import BLACK, BLUE, INK_RED, ORANGE, RED, Example, Panel, canvas, menu, whole
 from widgets.words import number
 
-EXAMPLE = Example(typed="-2", told="e2m1 at scale 2⁻² = 0.25", shown={"format": "e2m1"})
+EXAMPLE = Example(typed="3", told="e2m1 at scale 2³ = 8", shown={"format": "e2m1", "scale": -2})
 
 NAMES = ("e2m1", "int4", "e4m3", "e5m2", "int8", "fp16", "bf16")
 SCALES = -16, 8  # powers of two
@@ -21,6 +23,7 @@ _X = np.geomspace(*RANGE, 1600, dtype=np.float32)
 _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
+@cache
 def all_values(format: str) -> np.ndarray:
     """Every finite value of a format at scale 1, in ascending order."""
     most = INTEGERS.get(format)
@@ -126,11 +129,12 @@ class _Picture:
             for colour in ("#f3c9b4", "#cfe4f3", "#cfe4f3", "#f3c9b4")
         ]
         self.words = [
-            error.text(1, 1.8, "", fontsize=9, ha="center", va="center", color=colour, animated=True)
+            error.text(1, 2.15, "", fontsize=9, ha="center", va="center", color=colour, animated=True)
             for colour in (INK_RED, BLACK, BLACK, INK_RED)
         ]
         (self.curve,) = error.plot([], [], color=BLUE, linewidth=1, animated=True)
         (self.point,) = error.plot([], [], "o", color=ORANGE, markeredgecolor=BLACK, markersize=9, **look)
+        self.widths = {}
         self.drawn = ()  # format and scale whose values were drawn last
 
     def show(self, format: str, line: np.ndarray, scale: float, x: float, held: float):
@@ -178,7 +182,11 @@ class _Picture:
             zone.set(x=low, width=high - low)
             text.set_x(np.sqrt(low * high))
             room = np.diff(self.error.transData.transform([(low, 1), (high, 1)])[:, 0])[0] - 6
-            for word in (*said, ""):
-                text.set_text(word)
-                if text.get_window_extent().width <= room:
-                    break
+            text.set_text(next(word for word in (*said, "") if self._width(text, word) <= room))
+
+    def _width(self, text, words: str) -> float:
+        """Pixels that words take."""
+        if words not in self.widths:
+            text.set_text(words)
+            self.widths[words] = text.get_window_extent().width
+        return self.widths[words]
