@@ -54,6 +54,7 @@ def test_promoted_sums_are_added_in_registers(plan, schemes):
     assert sum(opcode.startswith(adding) for opcode in loop(kernel)) == 64 * plan.block_n // 128  # sums of a thread
 
 
+@pytest.mark.once
 def test_shared_memory_suffices():
     for plan, promote in [(plan, False) for plan in FAST] + [(plan, True) for plan in PROMOTED]:
         for out_dtype in (BF16, FP32):
