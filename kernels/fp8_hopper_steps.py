@@ -75,7 +75,7 @@ def sum_promoted(total, item, steps, shared, WARPGROUP: gl.constexpr):
 
 @gluon.jit
 def sum_scaled(total, item, steps, shared, weight_scales, WARPGROUP: gl.constexpr):
-    """The same, each product times its scales: those of x, [ROWS], lie in the slot; weight_scales points to a scalar."""
+    """The same, each product times its scales: those of x, [ROWS], lie in the slot; weight_scales points to one."""
     x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales = shared
     x_scales, x_scale_ring = scales
     rows: gl.constexpr = gl.SliceLayout(1, total.type.layout)
