@@ -36,27 +36,18 @@ LINE = 128  # bytes of a row of a tile in shared memory
 @gluon.jit
 def load(shared, sizes):
     """The warp that loads: for each tile, BLOCK_K columns of x and of weight after the other."""
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales = shared
-    x_scales, x_scale_ring = scales
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free = shared
     M, N, K, tiles = sizes
     SLOTS: gl.constexpr = full.shape[0]
     WARPGROUPS: gl.constexpr = y_tiles.shape[0]
     BLOCK_N: gl.constexpr = weight_ring.shape[1]
-    nbytes: gl.constexpr = WARPGROUPS * x.block_type.nbytes + weight.block_type.nbytes
     item = 0
     for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, col = tile_at(number, sizes, WARPGROUPS * ROWS, BLOCK_N)
         for k in range(0, K, BLOCK_K):
             slot = item % SLOTS
             mbarrier.wait(free.index(slot), item // SLOTS & 1 ^ 1)  # for every warpgroup to be done with it
-            if x_scales is None:
-                mbarrier.expect(full.index(slot), nbytes)
-            else:
-                mbarrier.expect(full.index(slot), nbytes + WARPGROUPS * x_scales.block_type.nbytes)
-                at = k // BLOCK_K * M + row
-                for part in gl.static_range(WARPGROUPS):
-                    tile = x_scale_ring.index(slot * WARPGROUPS + part)
-                    load_tile(x_scales, [at + part * ROWS], full.index(slot), tile)
+            mbarrier.expect(full.index(slot), WARPGROUPS * x.block_type.nbytes + weight.block_type.nbytes)
             for part in gl.static_range(WARPGROUPS):
                 load_tile(x, [row + part * ROWS, k], full.index(slot), x_ring.index(slot * WARPGROUPS + part))
             load_tile(weight, [col, k], full.index(slot), weight_ring.index(slot))
@@ -67,9 +58,9 @@ def load(shared, sizes):
 def multiply(common, WARPGROUP: gl.constexpr, PROMOTE: gl.constexpr, BLOCK_SCALES: gl.constexpr):
     """A warpgroup that multiplies: its ROWS rows of each tile, from the wait for x and weight to the store of y."""
     shared, sizes, scales = common
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free, x_scale_tiles = shared
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free = shared
     M, N, K, tiles = sizes
-    x_scale, weight_scale_ptr, x_step, weight_step = scales
+    x_scale_ptr, weight_scale_ptr, x_step, weight_step = scales
     WARPGROUPS: gl.constexpr = y_tiles.shape[0]
     BLOCK_N: gl.constexpr = weight_ring.shape[1]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
@@ -82,19 +73,19 @@ def multiply(common, WARPGROUP: gl.constexpr, PROMOTE: gl.constexpr, BLOCK_SCALE
         total = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
         if BLOCK_SCALES:
             weight_scales = weight_scale_ptr + col // BLOCK_SCALE_N * weight_step
-            total, item = sum_scaled(total, item, steps, shared, weight_scales, WARPGROUP)
+            total, item = sum_scaled(total, item, steps, shared, x_scale_ptr + x_row, x_step, weight_scales, WARPGROUP)
         else:
             if PROMOTE:
                 total, item = sum_promoted(total, item, steps, shared, WARPGROUP)
             else:
                 total, item = sum_fast(total, item, steps, shared, WARPGROUP)
             weight_row = gl.minimum(col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)), N - 1)  # [BLOCK_N]
-            row_scale = gl.load(x_scale + x_row * x_step)
+            x_scale = gl.load(x_scale_ptr + x_row * x_step)
             weight_scale = gl.load(weight_scale_ptr + weight_row * weight_step)
             if not PROMOTE:
                 total = warpgroup_mma_wait(0, deps=(total,))
                 release(item - 1, shared)
-            total = total * row_scale[:, None] * weight_scale[None, :]
+            total = total * x_scale[:, None] * weight_scale[None, :]
         store_pieces(total, y, y_tiles.index(WARPGROUP), row, col)
     store_wait(0)
 
@@ -104,7 +95,7 @@ def fp8_hopper_kernel(
     x,
     weight,
     y,
-    x_scale,
+    x_scale_ptr,
     weight_scale_ptr,
     M,
     N,
@@ -120,8 +111,8 @@ def fp8_hopper_kernel(
 ):
     """Descriptors: x [M, K] in tiles of ROWS, weight [N, K] in tiles of BLOCK_N rows, y [M, N] in tiles of ROWS.
 
-    Scales: one for each row, or for all where its step is 0; or BLOCK_SCALES: a descriptor of x's, those of all rows
-    for the first block of K, for the next, in tiles of ROWS, and weight's [N / BLOCK_SCALE_N, weight_step].
+    Scales: one for each row, or for all where its step is 0; or BLOCK_SCALES: x_scale [K / BLOCK_K, M], x_step apart,
+    and weight_scale [N / BLOCK_SCALE_N, K / BLOCK_K], weight_step apart, divisions rounded up.
     """
     x_ring = gl.allocate_shared_memory(x.dtype, [SLOTS * WARPGROUPS] + x.block_type.shape, x.layout)
     weight_ring = gl.allocate_shared_memory(x.dtype, [SLOTS] + weight.block_type.shape, weight.layout)
@@ -132,14 +123,9 @@ def fp8_hopper_kernel(
         mbarrier.init(full.index(slot), count=1)  # announced once
         mbarrier.init(free.index(slot), count=WARPGROUPS)
     fence_async_shared()
-    if BLOCK_SCALES:
-        ring = gl.allocate_shared_memory(x_scale.dtype, [SLOTS * WARPGROUPS] + x_scale.block_type.shape, x_scale.layout)
-        scale_tiles = x_scale, ring
-    else:
-        scale_tiles = None, None
-    shared = x, weight, y, x_ring, weight_ring, y_tiles, full, free, scale_tiles
+    shared = x, weight, y, x_ring, weight_ring, y_tiles, full, free
     sizes = M, N, K, tiles
-    common = shared, sizes, (x_scale, weight_scale_ptr, x_step, weight_step)
+    common = shared, sizes, (x_scale_ptr, weight_scale_ptr, x_step, weight_step)
     if WARPGROUPS == 2:
         gl.warp_specialize(
             [
@@ -182,8 +168,8 @@ class Plan:
         return triton.cdiv(tiles, sms) * self.warpgroups * self.block_n * self.weight
 
 
-FAST = (Plan(2, 256, 4, 128, 240, 1.0), Plan(2, 128, 5, 128, 240, 1.05))
-PROMOTED = (Plan(3, 128, 4, 128, 160, 1.0), Plan(2, 128, 5, 128, 240, 1.1))
+FAST = (Plan(2, 256, 4, 128, 240, 1.0), Plan(2, 128, 6, 64, 240, 1.03))
+PROMOTED = (Plan(3, 128, 4, 128, 160, 1.0), Plan(2, 128, 6, 64, 240, 1.1))
 
 
 def _describe(matrix: torch.Tensor, rows: int, cols: int = LINE):
@@ -201,15 +187,12 @@ def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
 
 def launch(x: Quantized, weight: Quantized, y: torch.Tensor, promote: bool = True, plan: Plan | None = None):
     """y [M, N] = x @ weight.T of what `scaled_matmul` or `block_scaled_matmul` has checked, none of it empty; block
-    scales are always promoted. Those of x are transposed: TMA copies a warpgroup's 64 into the slot with its rows."""
+    scales are always promoted. Those of x are transposed: the 64 rows of a warpgroup's lie together then."""
     (M, N), K, sms = y.shape, weight.codes.shape[1], device_of(y.device).sms
     plan = plan or min(PROMOTED if promote else FAST, key=lambda plan: plan.cost(M, N, sms))
     block_scales = x.scheme.block[1] is not None
     if block_scales:
-        columns = x.scales.t().flatten()  # a copy: [K / BLOCK_K, M]
-        layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
-        described = TensorDescriptor(columns, [columns.numel()], [1], [ROWS.value], layout)
-        scales, steps = (described, weight.scales), (0, weight.scales.shape[1])
+        scales, steps = (x.scales.t().contiguous(), weight.scales), (M, weight.scales.shape[1])
     else:
         scales, steps = (x.scales, weight.scales), [int(q.scheme.block[0] == 1) for q in (x, weight)]
     tiles = triton.cdiv(M, plan.warpgroups * ROWS.value) * triton.cdiv(N, plan.block_n)

@@ -36,7 +36,7 @@ def tile_at(number, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
 @gluon.jit
 def start_product(total, item, shared, WARPGROUP: gl.constexpr, ADD: gl.constexpr):
     """Wait for a slot, begin the product of what it holds, and, with ADD, add it to total."""
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales = shared
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free = shared
     slot = item % full.shape[0]
     x_tile = x_ring.index(slot * y_tiles.shape[0] + WARPGROUP)
     mbarrier.wait(full.index(slot), item // full.shape[0] & 1)
@@ -46,7 +46,7 @@ def start_product(total, item, shared, WARPGROUP: gl.constexpr, ADD: gl.constexp
 @gluon.jit
 def release(item, shared, pred=True):
     """Tell the warp that loads that this warpgroup is done with the slot of an item."""
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales = shared
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free = shared
     mbarrier.arrive(free.index(item % full.shape[0]), pred=pred)
 
 
@@ -74,20 +74,17 @@ def sum_promoted(total, item, steps, shared, WARPGROUP: gl.constexpr):
 
 
 @gluon.jit
-def sum_scaled(total, item, steps, shared, weight_scales, WARPGROUP: gl.constexpr):
-    """The same, each product times its scales: those of x, [ROWS], lie in the slot; weight_scales points to one."""
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales = shared
-    x_scales, x_scale_ring = scales
-    rows: gl.constexpr = gl.SliceLayout(1, total.type.layout)
-    weight_scale = gl.load(weight_scales)
+def sum_scaled(total, item, steps, shared, x_scales, x_step, weight_scales, WARPGROUP: gl.constexpr):
+    """The same, each product times its scales: x_scales [ROWS], x_step from one slot's to the next, and a scalar."""
+    x_scale, weight_scale = gl.load(x_scales), gl.load(weight_scales)
     for step in range(steps):
         part = start_product(total, item, shared, WARPGROUP, ADD=False)
-        x_scale = x_scale_ring.index(item % full.shape[0] * y_tiles.shape[0] + WARPGROUP).load(rows)
-        next_weight_scale = gl.load(weight_scales + gl.minimum(step + 1, steps - 1))  # comes under this product
+        ahead = gl.minimum(step + 1, steps - 1)  # the next slot's scales come under this one's product
+        next_x_scale, next_weight_scale = gl.load(x_scales + ahead * x_step), gl.load(weight_scales + ahead)
         part = warpgroup_mma_wait(0, deps=(part,))
         release(item, shared)
         total += part * (x_scale * weight_scale)[:, None]
-        weight_scale = next_weight_scale
+        x_scale, weight_scale = next_x_scale, next_weight_scale
         item += 1
     return total, item
 
