@@ -182,7 +182,7 @@ class _Picture:
             zone.set(x=low, width=high - low)
             text.set_x(np.sqrt(low * high))
             room = np.diff(self.error.transData.transform([(low, 1), (high, 1)])[:, 0])[0] - 6
-            text.set_text(next(word for word in (*said, "") if self._width(text, word) <= room))
+            text.set_text(next((word for word in said if self._width(text, word) <= room), ""))
 
     def _width(self, text, words: str) -> float:
         """Pixels that words take."""
