@@ -1,12 +1,13 @@
-"""What the launches of bench/cases/ moved from DRAM, L2 and L1, by the GPU's hardware counters (Nsight Compute).
+"""What the calls of bench/cases/ moved from DRAM, L2 and L1, by the GPU's hardware counters (Nsight Compute).
 
     python bench/counters.py [--only KERNEL,...] [--json FILE]
 
 --only: the kernels so called; what else was counted stays.
 
-Runs itself under `ncu`, which flushes the caches before each kernel, and writes `counters` (instruments/results.py)
-into the figures' file, which bench/run.py makes: bench/results/<gpu>.json unless given. Needs a GPU, ncu and the right
-to read counters.
+A call may launch several kernels, whose bytes and times are added up; an empty kernel behind each call says where it
+ends. Runs itself under `ncu`, which flushes the caches before each kernel, and writes `counters`
+(instruments/results.py) into the figures' file, which bench/run.py makes: bench/results/<gpu>.json unless given. Needs
+a GPU, ncu and the right to read counters.
 """
 
 import argparse
@@ -25,6 +26,7 @@ import torch
 
 from bench.cases import Counted, counted, wanted
 from instruments import results
+from instruments.backend import triton
 from instruments.results import Counter
 
 LOADS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld"
@@ -58,27 +60,60 @@ UNITS = {
 }
 
 
+@triton.jit
+def call_ends_kernel():
+    pass
+
+
 def chosen(only: str) -> list[Counted]:
-    """The launches of the kernels named, with commas between them; every launch for none."""
+    """The calls of the kernels named, with commas between them; every call for none."""
     names = wanted(only)
     return [launch for launch in counted() if not names or launch.kernel in names]
 
 
 def launch_all(only: str):
     """What runs under ncu: each call once to compile, then once more to be read."""
+    call_ends_kernel[(1,)]()
     for launch in chosen(only):
         call = launch.make()
         call()
         torch.cuda.synchronize()
         torch.cuda.profiler.start()
         call()
+        call_ends_kernel[(1,)]()
         torch.cuda.synchronize()
         torch.cuda.profiler.stop()
 
 
+def calls_of(csv_text: str) -> list[dict]:
+    """Fields of Counter, a dictionary a call, out of what ncu prints: a row for each launch and metric."""
+    rows = csv.DictReader(io.StringIO("\n".join(line for line in csv_text.splitlines() if line.startswith('"'))))
+    launches: dict = {}
+    for row in rows:
+        value = float(row["Metric Value"].replace(",", "")) * UNITS[row["Metric Unit"]]
+        name, fields = launches.setdefault(int(row["ID"]), (row["Kernel Name"], {}))
+        fields[METRICS[row["Metric Name"]]] = value
+    calls, kernels = [], []
+    for _, (name, fields) in sorted(launches.items()):
+        if call_ends_kernel.__name__ in name:
+            calls.append(together(kernels))
+            kernels = []
+        else:
+            kernels.append(fields)
+    return calls
+
+
+def together(kernels: list[dict]) -> dict:
+    """The fields of one call: bytes and times are added up, warps are averaged over time, registers the most of any."""
+    total = {name: sum(kernel[name] for kernel in kernels) for name in METRICS.values()}
+    total["warps"] = sum(kernel["warps"] * kernel["us"] for kernel in kernels) / total["us"]
+    total["registers"] = max(kernel["registers"] for kernel in kernels)
+    return total
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="the kernels whose launches are counted, with commas between them")
+    parser.add_argument("--only", default="", help="the kernels whose calls are counted, with commas between them")
     parser.add_argument("--json", type=Path, help="the figures' file")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -118,17 +153,10 @@ def main(arguments: list[str] | None = None) -> int:
         capture_output=True,
         text=True,
     )
-    rows = list(
-        csv.DictReader(io.StringIO("\n".join(line for line in done.stdout.splitlines() if line.startswith('"'))))
-    )
-    launches: dict = {}
-    for row in rows:
-        value = float(row["Metric Value"].replace(",", "")) * UNITS[row["Metric Unit"]]
-        launches.setdefault(int(row["ID"]), {})[METRICS[row["Metric Name"]]] = value
-    read = [launches[i] for i in sorted(launches)]
+    read = calls_of(done.stdout)
     if len(read) != len(runs):
         print(
-            f"bench/counters.py: ncu gave {len(launches)} launches, expected {len(runs)}\n{done.stdout[-2000:]}"
+            f"bench/counters.py: ncu gave {len(read)} calls, expected {len(runs)}\n{done.stdout[-2000:]}"
             f"{done.stderr[-2000:]}",
             file=sys.stderr,
         )

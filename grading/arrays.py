@@ -1,9 +1,11 @@
 """Tensors as they travel between the grader and a learner's process: numpy storage, a dtype's name, shape and strides.
 
-The grader imports no torch: it starts fast, and no learner's code ever runs where it judges. bf16 travels as uint16.
+The grader imports no torch: it starts fast, and no learner's code ever runs where it judges. What NumPy lacks travels
+as unsigned integers: bf16 as uint16, e4m3 and e5m2 (torch.float8_e4m3fn, torch.float8_e5m2) as uint8.
 """
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -18,12 +20,43 @@ STORAGE = {
     "int16": np.dtype("int16"),
     "int8": np.dtype("int8"),
     "uint8": np.dtype("uint8"),
+    "e4m3": np.dtype("uint8"),
+    "e5m2": np.dtype("uint8"),
     "bool": np.dtype("bool"),
 }
 
 
+EIGHT_BITS = {"e4m3": (3, 7, 126), "e5m2": (2, 15, 123)}  # bits of mantissa, bias, how many finite values from 0 on
+
+
+@cache
+def _finite(dtype: str) -> np.ndarray:
+    """What the codes 0, 1, 2, ... of an 8-bit float stand for, up to its largest."""
+    mantissa, bias, count = EIGHT_BITS[dtype]
+    code = np.arange(count + 1)
+    exponent, fraction = code >> mantissa, (code & (1 << mantissa) - 1) / (1 << mantissa)
+    return np.where(exponent == 0, np.ldexp(fraction, 1 - bias), np.ldexp(1 + fraction, exponent - bias))
+
+
+def _encode_eight(values, dtype: str) -> np.ndarray:
+    values, finite = np.asarray(values, dtype=np.float64), _finite(dtype)
+    size = np.nan_to_num(np.abs(values), nan=0.0, posinf=finite[-1])
+    middle = (finite[1:] + finite[:-1]) / 2
+    code = np.searchsorted(middle, size, side="left")  # the lower one at a tie
+    tie = (code < len(middle)) & (size == middle[np.minimum(code, len(middle) - 1)]) & (code % 2 == 1)
+    return np.where(np.isnan(values), 0x7F, code + tie + 0x80 * np.signbit(values)).astype(np.uint8)
+
+
+def _decode_eight(codes: np.ndarray, dtype: str) -> np.ndarray:
+    finite = _finite(dtype)
+    beyond = [np.inf, np.nan, np.nan, np.nan] if dtype == "e5m2" else [np.nan]
+    return np.where(codes & 0x80, -1.0, 1.0) * np.concatenate([finite, beyond])[codes & 0x7F]
+
+
 def encode(values, dtype: str) -> np.ndarray:
-    """Values rounded to nearest even into the storage of a dtype."""
+    """Values rounded to nearest even into the storage of a dtype; in 8 bits, what is too large becomes the largest."""
+    if dtype in EIGHT_BITS:
+        return _encode_eight(values, dtype)
     if dtype != "bf16":
         with np.errstate(over="ignore"):
             return np.asarray(values).astype(STORAGE[dtype])
@@ -35,6 +68,8 @@ def encode(values, dtype: str) -> np.ndarray:
 
 def decode(stored: np.ndarray, dtype: str) -> np.ndarray:
     """Stored values as float64 (integers and booleans stay what they are)."""
+    if dtype in EIGHT_BITS:
+        return _decode_eight(stored, dtype)
     if dtype == "bf16":
         return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     return stored.astype(np.float64) if stored.dtype.kind == "f" else stored

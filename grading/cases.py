@@ -27,6 +27,8 @@ def prepare(given: Given, folder: Path, turns: tuple) -> None:
         "watch_operations": task.tile_elements is not None,
         "cases": cases,
         "ieee": task.ieee,
+        "architectures": task.architectures,
+        "products": task.products,
         "max_tile": task.max_tile,
         "turns": list(turns),
         "speed": timed(task, given.seed, turns),

@@ -39,6 +39,8 @@ ADVICE = {
     "unwritten": "Every element of a result has to be stored by the kernel.",
     "compile": "The interpreter is more lenient than the compiler; on a GPU this kernel would not run.",
     "tf32": "tl.dot rounds fp32 to TF32 on a GPU unless it is asked not to: tl.dot(..., input_precision='ieee').",
+    "products": "Hand tiles of 8-bit floats to tl.dot as they were loaded: what was converted before is multiplied "
+    "in the wider type, at that type's rate.",
     "count": "Return exactly what the task lists, in that order.",
     "type": "Return exactly what the task lists, in that order.",
     "dtype": "Allocate the result in the dtype that the task asks for.",
@@ -121,7 +123,7 @@ class Finding:
         advice = self.advice or task.hints.get(self.kind) or ADVICE.get(self.kind, "")
         at = f'Case "{self.case}": ' if self.case else ""
         functions = {task.function(i) for i, case in enumerate(task.cases) if case.name == self.case}
-        if len(task.functions) > 1 and len(functions) == 1 and self.kind not in ("compile", "tf32"):
+        if len(task.functions) > 1 and len(functions) == 1 and self.kind not in ("compile", "tf32", "products"):
             at = f"In `{functions.pop()}`: {at}"
         ends = "" if self.text.endswith(("?", "!")) else "."
         return f"{at}{self.text.rstrip('.')}{ends} {advice}".strip()
@@ -455,6 +457,13 @@ def _compiled(errors: list):
                 "tf32",
                 f"compiled for sm_{error.arch}, the kernel {error.kernel} multiplies fp32 in TF32, "
                 "with 10 bits of mantissa",
+            )
+            continue
+        if error.products:
+            yield Finding(
+                "products",
+                f"compiled for sm_{error.arch}, the kernel {error.kernel} has no matrix instruction on 8-bit floats "
+                f"({error.products})",
             )
             continue
         fault, advice = meaning(error.text)

@@ -305,7 +305,8 @@ def _proved(given: Given, cases: list, compiled: int) -> list:
             "bounds, no race between programs, inputs left as they were"
         )
         sentences.append(
-            "every specialisation goes through Triton's front end, and the kernels compile for sm_80 and sm_90"
+            "every specialisation goes through Triton's front end, and the kernels compile for "
+            + " and ".join(f"sm_{arch}" for arch in task.architectures)
         )
     if task.minimum_bytes:
         sentences.append(f"at most {task.bytes_factor:g} times the minimum bytes requested")

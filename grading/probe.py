@@ -32,6 +32,8 @@ DTYPES = {
     "int16": torch.int16,
     "int8": torch.int8,
     "uint8": torch.uint8,
+    "e4m3": torch.float8_e4m3fn,
+    "e5m2": torch.float8_e5m2,
     "bool": torch.bool,
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}

@@ -55,6 +55,7 @@ MEANINGS = (
         "",
         "Convert right after the load, `.to(tl.float32)`: functions such as tl.exp and tl.sigmoid take no {0}.",
     ),
+    (r"to <\[.*\], (fp8\w*)>", "", "", "An integer does not become {0}: give masked lanes a float, other=0.0."),
     (
         r"Value argument cannot be block type if pointer argument is not a block",
         "",

@@ -263,12 +263,13 @@ class Metered(Record):
 
 
 class Compile(Record):
-    """What did not compile, or (tf32) compiles to products in TF32."""
+    """What did not compile, or compiles to products in TF32 (tf32) or to none of the type that it should (products)."""
 
     kernel: Word
     arch: int
     text: Text
     tf32: bool = False
+    products: Word = ""
 
 
 class Replayed(Record):

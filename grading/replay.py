@@ -8,9 +8,9 @@ and what came back (probe.py's trace). Here these functions, held to plain Trito
 says, in the interpreter and metered, on fresh inputs: other numbers in tensors of the same form. New tensors start as
 NaN or constant; what torch or Python put into them is taken over, but it was made from other numbers. So a result that
 is right here was computed by these kernels. Every specialisation goes through Triton's front end, and one for each
-kernel and its dtypes is compiled for sm_80 and sm_90. On a GPU the kernels are launched compiled too, and timed, by a
-clock that no learner's code can reach. Each task is played in a process of its own, forked from one that has Triton
-loaded, which can write to that task's results alone.
+kernel and its dtypes is compiled for the task's architectures. On a GPU the kernels are launched compiled too, and
+timed, by a clock that no learner's code can reach. Each task is played in a process of its own, forked from one that
+has Triton loaded, which can write to that task's results alone.
 """
 
 import ast
@@ -31,8 +31,11 @@ import numpy as np
 
 from grading import plain, record
 
-ARCHITECTURES = (80, 90)
-SHARED = {80: 166_912, 90: 232_448}  # bytes of shared memory that a program may have, from CUDA's programming guide
+SHARED = {
+    80: 166_912,
+    89: 101_376,
+    90: 232_448,
+}  # bytes of shared memory that a program may have, from CUDA's programming guide
 MAX_WARPS, MAX_GRID = 32, 65_535  # of a program; programs on the second and third axis of a grid
 LAUNCH_OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 MAX_STORAGE = 1 << 30  # bytes of one tensor
@@ -341,11 +344,12 @@ class Compiling:
     """Puts every specialisation that is launched through Triton's front end, and compiles the first of each kernel on
     tensors of each dtype.
 
-    ieee: on nothing but fp32, no kernel may multiply in TF32; the interpreter never does.
+    ieee: on nothing but fp32, no kernel may multiply in TF32; the interpreter never does. architectures: the first one
+    takes every specialisation. products: what the PTX for the first one has to say where a kernel takes 8-bit floats.
     """
 
-    def __init__(self, ieee: bool = False):
-        self.ieee = ieee
+    def __init__(self, ieee: bool, architectures: tuple, products: str):
+        self.ieee, self.architectures, self.products = ieee, architectures, products
         self.waiting, self.known, self.compiled = [], set(), {}
 
     def launch(self, launch) -> None:
@@ -377,7 +381,7 @@ class Compiling:
         for launch in waiting:
             dtypes = self._dtypes(launch)
             known = self.compiled.setdefault(launch.kernel.fn, set())
-            archs = ARCHITECTURES if not known else ARCHITECTURES[:1]
+            archs = self.architectures if not known else self.architectures[:1]
             error = self._launchable(launch) or self._front_end(launch)
             if error is None and whole and dtypes not in known:
                 known.add(dtypes)
@@ -395,15 +399,15 @@ class Compiling:
             if any(n > MAX_GRID for n in grid[1:])
             else ""
         )
-        return record.Compile(kernel=launch.name, arch=ARCHITECTURES[0], text=said) if said else None
+        return record.Compile(kernel=launch.name, arch=self.architectures[0], text=said) if said else None
 
     def _front_end(self, launch) -> record.Compile | None:
         from instruments.compiled import front_end
 
         try:
-            front_end(launch, ARCHITECTURES[0])
+            front_end(launch, self.architectures[0])
         except Exception as error:
-            return record.Compile(kernel=launch.name, arch=ARCHITECTURES[0], text=_last_line(error))
+            return record.Compile(kernel=launch.name, arch=self.architectures[0], text=_last_line(error))
 
     def _whole(self, launch, arch: int, dtypes: tuple) -> record.Compile | None:
         from instruments.compiled import compile_launch
@@ -426,6 +430,9 @@ class Compiling:
             and {dtype for dtype in dtypes if "float" in dtype} == {"torch.float32"}
         ):
             return record.Compile(kernel=launch.name, arch=arch, text="", tf32=True)
+        eight = arch == self.architectures[0] and any("float8" in dtype for dtype in dtypes)
+        if eight and self.products not in compiled.ptx:
+            return record.Compile(kernel=launch.name, arch=arch, text="", products=self.products)
 
 
 def _last_line(error: BaseException) -> str:
@@ -442,8 +449,6 @@ def _last_line(error: BaseException) -> str:
 
 def play(task_id: str, folder: Path) -> None:
     """Play one task; write results/<task>/played.msgpack."""
-    from grading import probe
-
     spec = json.loads((folder / "tasks" / task_id / "task.json").read_text(encoding="utf-8"))
     claims, out = folder / "claims" / task_id, folder / "results" / task_id
     out.mkdir(parents=True, exist_ok=True)
@@ -453,7 +458,7 @@ def play(task_id: str, folder: Path) -> None:
         if trace is None:
             raise plain.NotPlain("the launches of the answer were not recorded")
         kernels = functions_of(trace)
-        compiling = Compiling(spec["ieee"])
+        compiling = Compiling(spec["ieee"], spec["architectures"], spec["products"])
         returned: set = set()
         for number, case in enumerate(spec["cases"]):
             calls = trace.calls.get(str(number), [])
@@ -476,7 +481,7 @@ def play(task_id: str, folder: Path) -> None:
             ]
             record.write(out / "played.msgpack", found)
         wrong = found.fault or any(c.error or c.compile for calls in found.cases.values() for c in calls)
-        if spec["speed"] and probe.on_gpu() and trace.calls.get("speed") and not wrong:
+        if spec["speed"] and compiled_runs(spec) and trace.calls.get("speed") and not wrong:
             found.speed = timed(spec["speed"], trace.calls["speed"][0], claims, kernels, out)
     except plain.NotPlain as error:
         found.refused = str(error)
@@ -581,9 +586,19 @@ def _case(
         wide = too_wide(told.metered.shapes, spec["max_tile"])
         told.compile = compiling.errors(whole=not wide)  # what is refused anyway may compile for minutes
         # what strays would corrupt the GPU's memory, and with it every later case
-        if probe.on_gpu() and not wide and not told.compile and not any(t.strays for t in told.metered.tensors):
+        strays = any(t.strays for t in told.metered.tensors)
+        if compiled_runs(spec) and not wide and not told.compile and not strays:
             told.compiled = _played(player, turn, source, out, f"{name}.gpu")
     return told
+
+
+def compiled_runs(spec: dict) -> bool:
+    """Whether this machine's GPU is one that a task's kernels are compiled for."""
+    import torch
+
+    from grading import probe
+
+    return probe.on_gpu() and torch.cuda.get_device_capability() >= divmod(min(spec["architectures"]), 10)
 
 
 def too_wide(shapes: list, most) -> list:

@@ -31,10 +31,10 @@ class GPU:
     """One GPU as its datasheet describes it.
 
     bandwidth: DRAM bytes/s, read plus written. matrix: FLOP/s of the matrix units by operand type; a type that is
-    absent has no matrix instruction there. vector: fp32 FLOP/s outside the matrix units, the compute ceiling of
-    elementwise code and reductions in fp32; in other types these units have other rates. l2, memory, shared_per_sm in
-    bytes. device: what the driver calls this card; another form of it (PCIe, NVL, less memory) has another name and
-    other rates.
+    absent has no matrix instruction there; those of int8 are operations on integers. vector: fp32 FLOP/s outside the
+    matrix units, the compute ceiling of elementwise code and reductions in fp32; in other types these units have other
+    rates. l2, memory, shared_per_sm in bytes. device: what the driver calls this card; another form of it (PCIe, NVL,
+    less memory) has another name and other rates.
     """
 
     name: str
@@ -74,7 +74,7 @@ GPUS = {
             40,
             320 * GB,
             8.1 * TFLOP,
-            {"fp16": 65 * TFLOP},
+            {"fp16": 65 * TFLOP, "int8": 130 * TFLOP},
             4 * MIB,
             16 * GB,
             64 * 1024,
@@ -88,7 +88,7 @@ GPUS = {
             58,
             300 * GB,
             30.3 * TFLOP,
-            {"bf16": 121 * TFLOP, "fp16": 121 * TFLOP, "tf32": 60 * TFLOP, "fp8": 242.5 * TFLOP},
+            {"bf16": 121 * TFLOP, "fp16": 121 * TFLOP, "tf32": 60 * TFLOP, "fp8": 242.5 * TFLOP, "int8": 242.5 * TFLOP},
             48 * MIB,
             24 * GB,
             100 * 1024,
@@ -102,7 +102,7 @@ GPUS = {
             108,
             2039 * GB,
             19.5 * TFLOP,
-            {"bf16": 312 * TFLOP, "fp16": 312 * TFLOP, "tf32": 156 * TFLOP},
+            {"bf16": 312 * TFLOP, "fp16": 312 * TFLOP, "tf32": 156 * TFLOP, "int8": 624 * TFLOP},
             40 * MIB,
             80 * GB,
             164 * 1024,
@@ -116,7 +116,13 @@ GPUS = {
             132,
             3350 * GB,
             66.9 * TFLOP,
-            {"bf16": 989.4 * TFLOP, "fp16": 989.4 * TFLOP, "tf32": 494.7 * TFLOP, "fp8": 1978.9 * TFLOP},
+            {
+                "bf16": 989.4 * TFLOP,
+                "fp16": 989.4 * TFLOP,
+                "tf32": 494.7 * TFLOP,
+                "fp8": 1978.9 * TFLOP,
+                "int8": 1978.9 * TFLOP,
+            },
             50 * MIB,
             80 * GB,
             228 * 1024,
@@ -130,7 +136,13 @@ GPUS = {
             132,
             4800 * GB,
             66.9 * TFLOP,
-            {"bf16": 989.4 * TFLOP, "fp16": 989.4 * TFLOP, "tf32": 494.7 * TFLOP, "fp8": 1978.9 * TFLOP},
+            {
+                "bf16": 989.4 * TFLOP,
+                "fp16": 989.4 * TFLOP,
+                "tf32": 494.7 * TFLOP,
+                "fp8": 1978.9 * TFLOP,
+                "int8": 1978.9 * TFLOP,
+            },
             60 * MIB,
             141 * GB,
             228 * 1024,
@@ -144,7 +156,14 @@ GPUS = {
             148,
             8000 * GB,
             75 * TFLOP,
-            {"bf16": 2250 * TFLOP, "fp16": 2250 * TFLOP, "tf32": 1125 * TFLOP, "fp8": 4500 * TFLOP},
+            {
+                "bf16": 2250 * TFLOP,
+                "fp16": 2250 * TFLOP,
+                "tf32": 1125 * TFLOP,
+                "fp8": 4500 * TFLOP,
+                "fp4": 9000 * TFLOP,
+                "int8": 4500 * TFLOP,
+            },
             126 * MIB,
             180 * GB,
             228 * 1024,

@@ -9,6 +9,7 @@ What differs from the stock interpreter:
 
 * bf16, which NumPy lacks, is widened to fp32 for every operation and rounded to nearest even afterwards (the stock one
   computes on the raw 16-bit integers and truncates). 16-bit sums round after every addition of a tree, as on a GPU.
+* FP8 (e4m3, e5m2) is rounded to nearest even and saturates, and a NaN stays one, as in a GPU's conversions.
 * A kernel's arguments have the types that the compiler gives them: int1 for True, int64 for a large int, fp32 for a
   float. The integer 1 is folded in as a Python number, so that `size.to(...)` fails for a size of 1, as on a GPU.
 * Booleans wrap as integers of one bit, a NaN gives way to a number in tl.maximum, tl.minimum and tl.clamp, tl.fma
@@ -65,6 +66,25 @@ def _is_bf16(value) -> bool:
     return isinstance(value, TensorHandle) and value.dtype.scalar == tl.bfloat16
 
 
+#: FP8 types: torch's, and the largest value, to which a GPU's conversions (cvt.satfinite) saturate
+_FP8 = {tl.float8e4nv: (torch.float8_e4m3fn, 448.0), tl.float8e5: (torch.float8_e5m2, 57344.0)}
+
+
+def _from_fp8(value):
+    """An FP8 handle as an fp32 one; anything else as it is."""
+    if not isinstance(value, TensorHandle) or value.dtype.scalar not in _FP8:
+        return value
+    codes = torch.from_numpy(np.ascontiguousarray(value.data))
+    return TensorHandle(codes.view(_FP8[value.dtype.scalar][0]).float().numpy(), tl.float32)
+
+
+def _to_fp8(values: np.ndarray, dtype) -> TensorHandle:
+    """fp32 rounded to nearest even, too large a value to the largest; a NaN stays one."""
+    kind, largest = _FP8[dtype]
+    rounded = torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).clamp(-largest, largest).to(kind)
+    return TensorHandle(rounded.view(torch.uint8).numpy(), dtype)
+
+
 def _wide(value):
     """A bf16 handle as an fp32 one; anything else as it is."""
     return TensorHandle(_widen(value.data), tl.float32) if _is_bf16(value) else value
@@ -89,9 +109,10 @@ def _in_fp32(method):
 
 
 def _dot_in_fp32(method):
-    """Dots take bf16 operands beside an accumulator of another type: only the accumulator decides on rounding."""
+    """Dots take bf16 and FP8 operands beside an accumulator of another type: it alone decides on rounding."""
 
     def widened(self, a, b, accumulator, *rest, **kwargs):
+        a, b = _from_fp8(a), _from_fp8(b)
         result = method(self, _wide(a), _wide(b), _wide(accumulator), *rest, **kwargs)
         return _as_bf16(result) if _is_bf16(accumulator) else result
 
@@ -113,6 +134,12 @@ def _cast(method):
 def _fp_to_fp(method):
 
     def cast(self, src, dst_type, rounding_mode):
+        if src.dtype.scalar in _FP8:
+            src = _from_fp8(src)
+            if dst_type.scalar == tl.float32:
+                return src
+        if dst_type.scalar in _FP8 and rounding_mode != stock._ir.ROUNDING_MODE.RTZ:
+            return _to_fp8(_wide(src).data, dst_type.scalar)
         if (
             rounding_mode == stock._ir.ROUNDING_MODE.RTZ
             and src.dtype.scalar == tl.float32

@@ -12,7 +12,7 @@ requested ones (no cache); only a GPU's counters tell where.
 import ctypes
 import html
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -289,6 +289,9 @@ def _tensors_in(value):
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from _tensors_in(item)
+    elif is_dataclass(value) and not isinstance(value, type):  # as quantised matrices are
+        for each in fields(value):
+            yield from _tensors_in(getattr(value, each.name))
 
 
 def _meter_guard(recorder):

@@ -97,9 +97,10 @@ class Launches(Record):
 
 
 class Counter(Record):
-    """Bytes that a launch moved, caches flushed before, by the GPU's hardware counters: to and from DRAM; read from L2
-    by the L1s, and found there; asked of L1 by loads, and found there. warps: that were on an SM at a time, on average.
-    registers: per thread. 0 where a field was not read."""
+    """Bytes that a call's kernels moved, caches flushed before each, by the GPU's hardware counters: to and from DRAM;
+    read from L2 by the L1s, and found there; asked of L1 by loads, and found there. us: of all its kernels. warps: that
+    were on an SM at a time, on average. registers: per thread, of the kernel that takes most. 0 where a field was not
+    read."""
 
     kernel: str
     variant: str

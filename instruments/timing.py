@@ -9,7 +9,7 @@ alike.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 
 import torch
 
@@ -40,7 +40,12 @@ def copies_needed(nbytes: int) -> int:
 
 
 def _clone(value):
-    return value.clone() if isinstance(value, torch.Tensor) else value
+    """A copy of a tensor, or of a dataclass with tensors in it, as quantised matrices are; else the value itself."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{field.name: _clone(getattr(value, field.name)) for field in fields(value)})
+    return value
 
 
 class Graphed:

@@ -6,6 +6,7 @@ allows. So a launch that the interpreter can bear stands beside a recorded one t
 
 import importlib
 import inspect
+import math
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from instruments.gpus import DTYPES, GPU, GPUS
 from instruments.meter import Report, meter
 from instruments.results import Case, Figures
 from instruments.traffic import Traffic
+from kernels.quantize_schemes import Quantized
 from widgets import cells
 from widgets.panel import BLUE, GREEN, ORANGE, PURPLE, SHARPNESS, SKY, WIDTH, Panel, canvas, whole
 from widgets.watch import check_call
@@ -83,7 +85,19 @@ def _check(function, arguments):
 
 
 def _tensors(arguments) -> list:
-    return [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+    """The tensors among them, and those that quantised matrices consist of."""
+    found = []
+    for argument in arguments:
+        parts = (
+            (argument.codes, argument.scales, argument.tensor_scale) if isinstance(argument, Quantized) else [argument]
+        )
+        found += [part for part in parts if isinstance(part, torch.Tensor)]
+    return found
+
+
+def _shapes(arguments) -> list:
+    """Of tensors and of quantised matrices, these as what they stand for."""
+    return [tuple(each.shape) for each in arguments if isinstance(each, (torch.Tensor, Quantized))]
 
 
 def _name(function, model=None) -> str:
@@ -126,7 +140,8 @@ def _families() -> dict:
 class _Model:
     """What the course knows of a function: its own name there, and its `..._traffic`.
 
-    settings: of the call, such as its path. dtypes: of the call's tensors, such as weight_dtype.
+    settings: of the call, such as its path. dtypes: of the call's tensors, such as weight_dtype, and the schemes of
+    its quantised matrices, such as weight_scheme.
     """
 
     name: str
@@ -169,9 +184,10 @@ class _Model:
 
     @property
     def lengths(self) -> list:
-        """The names of the sizes that the model takes, as far as its dtype."""
+        """The names of the sizes that the model takes, as far as its first dtype or scheme."""
         names = list(inspect.signature(self.traffic).parameters)
-        return names[: names.index("dtype")] if "dtype" in names else names
+        other = [at for at, name in enumerate(names) if name.endswith(("dtype", "scheme"))]
+        return names[: other[0]] if other else names
 
 
 def _model(function, like, arguments, options) -> _Model | None:
@@ -193,29 +209,35 @@ def _model(function, like, arguments, options) -> _Model | None:
     asked = inspect.signature(found.traffic).parameters
     settings = {key: value for key, value in call.items() if key in asked and not isinstance(value, torch.Tensor)}
     dtypes = {f"{key}_dtype": value.dtype for key, value in call.items() if isinstance(value, torch.Tensor)}
+    for key, value in call.items():
+        if isinstance(value, Quantized):
+            dtypes[f"{key}_scheme"] = value.scheme
+            if "scheme" in asked:  # a model with one scheme has a record for each
+                settings["scheme"] = value.scheme.name
     return _Model(name, found.function, found.traffic, found.reference, found.family, settings, dtypes)
 
 
 def _sizes(arguments) -> dict:
     """What a `..._traffic` is asked for, by its parameters' names, as a call's tensors tell."""
-    first, *others = _tensors(arguments)
-    cols = first.shape[-1] if first.dim() else 1
-    sizes = {"size": first.numel(), "rows": first.numel() // cols, "cols": cols, "dtype": first.dtype}
-    if others and first.dim() == others[0].dim() == 2:  # a matrix product, the second matrix as it is or transposed
-        sizes |= {"M": first.shape[0], "N": others[0].numel() // cols, "K": cols}
-    if others and first.dim() == others[0].dim() == 4:  # attention: q, k, v, behind dout in a backward
-        heads = [tensor for tensor in others if tensor.dim() == 4]
-        sizes |= dict(zip(("batch", "heads", "queries", "head_dim"), first.shape))
-        sizes |= dict(zip(("kv_heads", "keys"), heads[min(1, len(heads) // 3)].shape[1:3]))
-    elif first.dim() >= 2:
-        sizes |= {"batch": first[..., 0, 0].numel(), "queries": first.shape[-2], "keys": cols}
+    first, *others = _shapes(arguments)
+    cols, size = first[-1] if first else 1, math.prod(first)
+    sizes = {"size": size, "rows": size // cols, "cols": cols, "dtype": _tensors(arguments)[0].dtype}
+    if others and len(first) == len(others[0]) == 2:  # a matrix product, the second matrix as it is or transposed
+        sizes |= {"M": first[0], "N": math.prod(others[0]) // cols, "K": cols}
+    if others and len(first) == len(others[0]) == 4:  # attention: q, k, v, behind dout in a backward
+        heads = [shape for shape in others if len(shape) == 4]
+        sizes |= dict(zip(("batch", "heads", "queries", "head_dim"), first))
+        sizes |= dict(zip(("kv_heads", "keys"), heads[min(1, len(heads) // 3)][1:3]))
+    elif len(first) >= 2:
+        sizes |= {"batch": math.prod(first[:-2]), "queries": first[-2], "keys": cols}
     return sizes
 
 
 def _sizes_of(case: Case, model: _Model) -> dict:
     """The same of a record. Where its shape lacks the queries, they are as many as the keys, or one where key heads
     have a number of their own, as in decoding."""
-    names, sizes = model.lengths, {"size": int(np.prod(case.shape)), "dtype": DTYPES[case.dtype]}
+    names, sizes = model.lengths, {"size": int(np.prod(case.shape)), "dtype": DTYPES.get(case.dtype)}
+    sizes |= {name: scheme for name, scheme in model.dtypes.items() if name.endswith("_scheme")}
     if "queries" in names and len(case.shape) < len(names):
         names = [name for name in names if name != "queries"]
         sizes["queries"] = 1 if "kv_heads" in names else case.shape[names.index("keys")]
@@ -260,7 +282,7 @@ def _lengths(arguments, model) -> tuple:
     sizes = _sizes(arguments)
     if model and "M" in model.lengths and "M" in sizes:
         return tuple(sizes[name] for name in "MNK")
-    return tuple(_tensors(arguments)[0].shape)
+    return _shapes(arguments)[0]
 
 
 def _dtype(tensor: torch.Tensor) -> str:

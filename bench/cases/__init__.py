@@ -9,7 +9,7 @@ Such a file has
 
 and may have
 
-    counted()               a list of Counted: launches whose DRAM bytes bench/counters.py reads
+    counted()               a list of Counted: calls whose DRAM bytes bench/counters.py reads
     grown()                 a list of Counted: calls whose peak of memory bench/memory.py measures
 """
 
@@ -69,7 +69,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Counted:
-    """A call whose DRAM bytes are read, then of one launch, or whose peak of memory. variant: which way of the kernel;
+    """A call whose DRAM bytes are read, or whose peak of memory. variant: which way of the kernel;
     make: gives the call."""
 
     kernel: str
@@ -79,7 +79,7 @@ class Counted:
 
 
 def launch_of(case: Case, name: str = "bytes-first") -> Counted:
-    """An implementation of a case that launches one kernel, to be counted as well as timed."""
+    """An implementation of a case, to be counted as well as timed."""
 
     def make():
         function, args = case.implementations[name](), case.arguments()
@@ -136,7 +136,7 @@ def cases() -> list[Case]:
 
 
 def counted() -> list[Counted]:
-    """Every launch whose bytes are read, in the order they are profiled."""
+    """Every call whose bytes are read, in the order they are profiled."""
     return [launch for family in families().values() if hasattr(family, "counted") for launch in family.counted()]
 
 

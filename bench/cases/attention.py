@@ -118,5 +118,8 @@ def sanitize(*size):
 
 
 def counted() -> list[Counted]:
-    case = _attention(4, 16, 4096, 128, causal=False)
-    return [launch_of(case), launch_of(case, "bytes-first, plain")]
+    whole, causal = (_attention(4, 16, 4096, 128, causal, ops=True) for causal in (False, True))
+    return [
+        *(launch_of(whole, name) for name in ("bytes-first", "bytes-first, plain", "eager ops")),
+        *(launch_of(causal, name) for name in ("bytes-first", "eager ops")),
+    ]

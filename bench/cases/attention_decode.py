@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bench.cases import Case, random
+from bench.cases import Case, Counted, launch_of, random
 from instruments.backend import device
 from kernels.attention_decode import attention_decode, attention_decode_reference, attention_decode_traffic
 
@@ -100,3 +100,7 @@ def sanitize(batch, heads, kv_heads, queries, keys, head_dim, dtype):
     attention_decode(q, k, v, lengths)
     q, k, v, table = _in_pages(q, k, v, page)
     attention_decode(q, k, v, lengths, None, table)
+
+
+def counted() -> list[Counted]:
+    return [launch_of(_decode(1, 32, 8, 32768), name) for name in ("bytes-first", "eager ops")]

@@ -29,7 +29,7 @@ from widgets.panel import Example
 ROOT = Path(__file__).resolve().parents[2]
 LESSON, EXERCISE = "lessons/05_rmsnorm.ipynb", "exercises/05_rmsnorm.ipynb"
 TASK = "05_3"  # of the exercise: the first that wants a kernel
-PRESSES = int(os.environ.get("PRESSES", 20))
+PRESSES = int(os.environ.get("PRESSES", 10))
 
 pytestmark = pytest.mark.browser
 
@@ -129,6 +129,29 @@ def page(browser):
     page.close()
 
 
+@pytest.fixture(scope="module")
+def notebook(browser, lab):
+    """A page with a notebook of two cells, for all panels one after the other: a kernel starts and imports once."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    page.set_default_timeout(60_000)
+    path = _notebook(lab[1], "panels.ipynb", "import torch, widgets", "")
+    _open_and_run(page, lab, path)
+    yield page
+    page.close()
+
+
+@pytest.fixture
+def show(notebook):
+    """show(source) runs source in the notebook's second cell, over what stood there; the page."""
+
+    def show(source):
+        _run(notebook, 1, source)
+        assert _errors(notebook) == []
+        return notebook
+
+    return show
+
+
 @pytest.fixture
 def keep(tmp_path):
     """keep(page, name) stores a screenshot and tells where."""
@@ -142,11 +165,13 @@ def keep(tmp_path):
     return keep
 
 
-def _notebook(folder: Path, name: str, source: str) -> str:
-    cell = nbformat.v4.new_code_cell(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{source}")
+def _notebook(folder: Path, name: str, *sources: str) -> str:
+    first, *others = sources
+    sources = (f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{first}", *others)
     nbformat.write(
         nbformat.v4.new_notebook(
-            cells=[cell], metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+            cells=[nbformat.v4.new_code_cell(source) for source in sources],
+            metadata={"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}},
         ),
         folder / name,
     )
@@ -275,10 +300,9 @@ def _tried(name: str) -> tuple:
 
 
 @pytest.mark.parametrize("name", [*PANELS, "watch", "portrait"])
-def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
+def test_sliders_move_sentence_and_picture(name, show, keep, capsys):
     example, title, source = _tried(name)
-    _open_and_run(page, lab, _notebook(lab[1], f"{name}.ipynb", source))
-    assert _errors(page) == []
+    page = show(source)
     panel = _panel(page, title)
     keep(page, name)
     _press(page, panel, 0)
@@ -302,9 +326,9 @@ def test_sliders_move_sentence_and_picture(name, page, lab, keep, capsys):
     _report(capsys, name, "key press to changed picture", page.evaluate("window.latencies"))
 
 
-def test_a_screen_reader_gets_names_and_values(page, lab):
+def test_a_screen_reader_gets_names_and_values(show):
     """As Chromium's accessibility tree has them: a slider's name, and the number of rows rather than its logarithm."""
-    _open_and_run(page, lab, _notebook(lab[1], "names.ipynb", "from widgets import fusion_savings\nfusion_savings()"))
+    page = show("from widgets import fusion_savings\nfusion_savings()")
     panel = _panel(page, "What fusing RMSNorm saves")
     rows = panel.get_by_role("slider", name="rows", exact=True)
     rows.wait_for()
@@ -325,14 +349,13 @@ def test_a_screen_reader_gets_names_and_values(page, lab):
     assert named
 
 
-def test_a_guess_is_locked_and_answered(page, lab, keep, capsys):
+def test_a_guess_is_locked_and_answered(show, keep, capsys):
     source = (
         f"from widgets import predict\nfrom IPython.display import display\n"
         f"for i in range({PRESSES}):\n    display(predict(f'q{{i}}', f'Question {{i}}?', 33.6, unit='MB'))"
     )
-    _open_and_run(page, lab, _notebook(lab[1], "predict.ipynb", source))
-    assert _errors(page) == []
-    output = page.locator(".jp-OutputArea").first
+    page = show(source)
+    output = page.locator(".jp-Cell").nth(1).locator(".jp-OutputArea").first
     entries, buttons = output.locator("input"), output.locator("button", has_text="Lock my guess")
     buttons.last.wait_for()
     assert entries.count() == buttons.count() == PRESSES

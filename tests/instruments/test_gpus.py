@@ -15,6 +15,7 @@ from instruments.gpus import DTYPES, GIB, GPUS, dtype_name, file_stem, this_devi
         ("T4", "fp16", 203),
         ("H100", "vector", 20),
         ("B200", "fp8", 562.5),
+        ("B200", "fp4", 1125),
     ],
 )
 def test_ridges(name, unit, flop_per_byte):
@@ -29,6 +30,10 @@ def test_rates_are_consistent(gpu):
         assert rates["bf16"] == rates["fp16"] and rates["tf32"] == pytest.approx(rates["bf16"] / 2, rel=0.01)
     if "fp8" in rates:
         assert rates["fp8"] == pytest.approx(2 * rates["bf16"], rel=0.01)
+    assert rates["int8"] == pytest.approx(2 * rates["fp16"], rel=0.01)
+    assert rates.get("fp4", 2 * rates.get("fp8", 0)) == 2 * rates.get("fp8", 0) and ("fp4" in rates) == (
+        gpu.arch >= 100
+    )
     assert ("bf16" in rates) == (gpu.arch >= 80) and ("fp8" in rates) == (gpu.arch >= 89)
     assert gpu.ridge("vector") < gpu.ridge("fp16")
     assert 1e11 < gpu.bandwidth < 1e13 and gpu.l2 < gpu.memory and gpu.source

@@ -185,6 +185,20 @@ def test_other_casts_of_bf16():
     same(cast(x, BF16), x)
 
 
+@pytest.mark.parametrize("dtype, largest", [(torch.float8_e4m3fn, 448), (torch.float8_e5m2, 57344)], ids=str)
+def test_fp8_rounds_to_nearest_even_saturates_and_keeps_nan(dtype, largest):
+    """As cvt.rn.satfinite does, whatever the source; ties, subnormals, overflow and every code are among these."""
+    every = torch.arange(256).to(torch.uint8).view(dtype)
+    own = torch.sort(every.float().nan_to_num(0, 0, 0)).values
+    x = torch.cat([own, (own[1:] + own[:-1]) / 2, torch.tensor([500.0, -1e6, 7e4, float("inf"), -float("inf")])])
+    x = torch.cat([x, x.nextafter(torch.tensor(1e9)), HARD, operands()[0].float()])[:4096]
+    for source in (torch.float32, torch.float16, BF16):
+        given = x.to(source)
+        same(cast(given, dtype), given.float().clamp(-largest, largest).to(dtype))
+    for target in (torch.float32, torch.float16, BF16):
+        same(cast(every, target), every.to(target))
+
+
 @triton.jit
 def dot_kernel(a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     m = tl.arange(0, M)[:, None]
@@ -196,7 +210,7 @@ def dot_kernel(a_ptr, b_ptr, c_ptr, M: tl.constexpr, N: tl.constexpr, K: tl.cons
     tl.store(c_ptr + m * N + n, c.to(c_ptr.dtype.element_ty))
 
 
-@pytest.mark.parametrize("dtype", [BF16, torch.float16])
+@pytest.mark.parametrize("dtype", [BF16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_dot_accumulates_in_fp32(dtype):
     generator = torch.Generator().manual_seed(2)
     a, b = (torch.randint(-8, 9, shape, generator=generator).to(dtype) for shape in ((16, 64), (64, 32)))
@@ -206,7 +220,8 @@ def test_dot_accumulates_in_fp32(dtype):
     assert torch.equal(c, (a.double() @ b.double() + 0.5).float())
     low = torch.empty(16, 32, dtype=dtype)
     dot_kernel[(1,)](a, b, low, 16, 32, 64)
-    same(low, c.to(dtype))
+    largest = torch.finfo(dtype).max  # FP8 saturates
+    same(low, c.clamp(-largest, largest).to(dtype))
 
 
 @triton.jit

@@ -2,9 +2,20 @@ import pytest
 import torch
 
 from instruments import timing
+from kernels.quantize_schemes import quantize_reference
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="asks what happens without a GPU")
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="times on a GPU")
+
+
+def test_a_copy_of_an_argument_shares_no_memory_with_it():
+    """Else the tensors of a quantised matrix would be found in L2."""
+    made = quantize_reference(torch.randn(2, 32), "nvfp4")
+    copy = timing._clone(made)
+    assert copy.scheme == made.scheme and copy.shape == made.shape and timing._clone("tanh") == "tanh"
+    for name in ("codes", "scales", "tensor_scale"):
+        mine, other = getattr(made, name), getattr(copy, name)
+        assert torch.equal(mine.float(), other.float()) and mine.data_ptr() != other.data_ptr()
 
 
 def test_summarize_takes_median_and_quantiles():

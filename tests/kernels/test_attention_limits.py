@@ -7,7 +7,7 @@ from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels.attention import attention_reference
 from kernels.attention_limits import RIGHT, VARIANTS, WHOLE, attention_limits
-from tests.kernels.tools import BF16, FP16, assert_close, randn
+from tests.kernels.tools import BF16, DEVICE, FP16, assert_close, randn
 
 
 def inputs(head_dim, dtype=BF16, sequence=256, scale=1.0):
@@ -45,7 +45,7 @@ def test_variants_differ_from_the_whole_in_what_their_name_says():
 
 def test_without_the_exponential_nothing_else_is_missing():
     """The machine code for Hopper differs by the exponentials of a tile alone: 128 x 128 for 256 threads."""
-    tensors = [torch.empty(1, 1, 256, 64, dtype=BF16) for _ in range(3)]
+    tensors = [torch.empty(1, 1, 256, 64, dtype=BF16, device=DEVICE) for _ in range(3)]
     whole, without = (
         compiled(lambda: attention_limits(*tensors, name), arch=90)[0] for name in (WHOLE, "no exponential")
     )

@@ -153,10 +153,10 @@ def test_gradients_are_the_references_and_zero_above_the_diagonal(keys):
     "scores, message",
     [
         (None, "scores: got NoneType, expected a torch.Tensor"),
-        (torch.ones(3, 3).int(), "scores: got dtype int32"),
-        (torch.ones(8), r"scores: got shape \(8,\), expected \[\.\.\., queries, keys\]"),
+        (torch.ones(3, 3, device=DEVICE).int(), "scores: got dtype int32"),
+        (torch.ones(8, device=DEVICE), r"scores: got shape \(8,\), expected \[\.\.\., queries, keys\]"),
         (
-            torch.ones(1, 1).expand(1, MAX_COLS + 1),
+            torch.ones(1, 1, device=DEVICE).expand(1, MAX_COLS + 1),
             "scores: got a last dimension of 1,048,577, expected 1 to 1,048,576",
         ),
     ],

@@ -19,6 +19,7 @@ IN_7_7_1 = {  # name: its traits, of which `tooltip` on all but buttons came wit
     "HBox": {"children", "layout"},
     "VBox": {"children", "layout"},
     "Checkbox": COMMON | {"indent"},
+    "ToggleButton": COMMON | {"tooltip", "icon", "button_style"},
     "Dropdown": COMMON | {"options", "index"},
     "IntSlider": SLIDER,
     "FloatSlider": SLIDER,

@@ -9,6 +9,7 @@ import pytest
 
 import widgets
 from widgets import PANELS, Panel
+from widgets.float_bits import Bits
 from widgets.panel import Powers
 
 
@@ -26,5 +27,5 @@ def test_what_is_typed_beside_the_first_slider_is_told(name):
     example = PANELS[name]
     panel = getattr(widgets, name)(**example.shown)
     assert example.told not in panel.sentence
-    slider = next(k for k, c in panel.controls.items() if isinstance(c, (Powers, ipywidgets.IntSlider)))
-    assert example.told in panel.set(**{slider: float(example.typed)}).sentence
+    slider = next(k for k, c in panel.controls.items() if isinstance(c, (Powers, Bits, ipywidgets.IntSlider)))
+    assert example.told in panel.set(**{slider: int(example.typed)}).sentence

@@ -1,0 +1,101 @@
+"""Still drawings of low precision: the bits of formats, what shares a scale with an outlier, how codes and scales lie
+in memory. What they show is handed in."""
+
+import numpy as np
+from matplotlib.patches import Rectangle
+
+from widgets.panel import BLACK, GREEN, ORANGE, SKY, WIDTH, Panel, canvas
+from widgets.pictures import picture
+
+_PALE = "#eeeeee"
+_DARK_RED = np.array([0xA8, 0x43, 0x00]) / 255
+
+
+def _page(height: int):
+    """Axes in CSS pixels, from the top left."""
+    figure = canvas(height=height)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
+    axes.axis("off")
+    return figure, axes
+
+
+def _box(axes, x, y, width, height, colour, **look):
+    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=BLACK, **{"linewidth": 0.7, **look}))
+
+
+def bit_fields(formats: dict, title: str, about: str) -> Panel:
+    """The bits of each format, one box a bit: sign, exponent, mantissa.
+
+    formats: {name: (exponent bits, mantissa bits, largest value in words)}; about: what is shown, for the sentence.
+    """
+    line, head, side, left = 26, 34, 13, 70
+    figure, axes = _page(head + line * len(formats) + 6)
+    for x, name, colour in ((left, "sign", _PALE), (left + 70, "exponent", ORANGE), (left + 170, "mantissa", SKY)):
+        _box(axes, x, 9, 13, 13, colour)
+        axes.text(x + 19, 16, name, fontsize=9.5, va="center")
+    axes.text(WIDTH - 210, 16, "significant bits", fontsize=9, va="center", ha="center")
+    axes.text(WIDTH - 12, 16, "largest", fontsize=9, va="center", ha="right")
+    for row, (name, (exponent, mantissa, largest)) in enumerate(formats.items()):
+        y = head + row * line
+        axes.text(left - 10, y + side / 2, name, fontsize=9.5, va="center", ha="right")
+        for bit in range(1 + exponent + mantissa):
+            colour = _PALE if not bit else ORANGE if bit <= exponent else SKY
+            _box(axes, left + bit * side, y, side, side, colour)
+        axes.text(WIDTH - 210, y + side / 2, str(mantissa + 1), fontsize=9.5, va="center", ha="center")
+        axes.text(WIDTH - 12, y + side / 2, largest, fontsize=9.5, va="center", ha="right")
+    said = "; ".join(
+        f"{name} 1 + {exponent} + {mantissa}, to {largest}" for name, (exponent, mantissa, largest) in formats.items()
+    )
+    return picture(title, figure, f"{about}: {said}.")
+
+
+def lost(ways: dict, title: str, about: str) -> Panel:
+    """What of a matrix is lost, a map for each way of sharing scales: white is kept, dark is lost.
+
+    ways: {name: (matrix [rows, cols] of shares between 0 and 1, words below it)}, all of one shape; about: what is
+    shown, for the sentence.
+    """
+    gap, top = 22, 34
+    side = (WIDTH - gap * (len(ways) + 1)) / len(ways)
+    height = round(top + side + 34)
+    figure = canvas(height=height)
+    for place, (name, (share, words)) in enumerate(ways.items()):
+        left = gap + place * (side + gap)
+        axes = figure.add_axes((left / WIDTH, 30 / height, side / WIDTH, side / height))
+        share = np.clip(np.asarray(share, dtype=float), 0, 1)[:, :, None]
+        axes.imshow(1 - share + share * _DARK_RED, interpolation="nearest", aspect="auto")
+        axes.set_xticks([])
+        axes.set_yticks([])
+        middle = (left + side / 2) / WIDTH
+        figure.text(middle, 1 - 16 / height, name, fontsize=9.5, weight="bold", ha="center", va="center")
+        figure.text(middle, 14 / height, words, fontsize=9, ha="center", va="center")
+    said = "; ".join(f"{name}, {words}" for name, (_, words) in ways.items())
+    return picture(title, figure, f"{about}: {said}.")
+
+
+def packed(ways: dict, title: str, about: str) -> Panel:
+    """The bytes that 64 numbers of a row become: a box for each byte of codes, and below one for each byte of scales.
+
+    ways: {name: (bits a code, numbers a scale or None, words beside the scales)}. about: what is shown, for the
+    sentence.
+    """
+    numbers, line, head, left, wide = 64, 60, 8, 76, 4.6
+    figure, axes = _page(head + line * len(ways) - 24 * any(not group for _, group, _ in ways.values()))
+    y, told = head, []
+    for name, (bits, group, words) in ways.items():
+        codes = numbers * bits // 8
+        each = codes * (group or numbers) // numbers  # bytes of codes to a scale
+        axes.text(left - 10, y + 10, name, fontsize=9.5, va="center", ha="right")
+        for byte in range(codes):
+            _box(axes, left + byte * wide, y, wide, 20, SKY if byte // each % 2 == 0 else "#d3eaf8")
+        axes.text(left + codes * wide + 8, y + 10, f"{codes} bytes", fontsize=9, va="center")
+        told.append(f"{name} {codes} bytes of codes")
+        if group:
+            scales = numbers // group
+            for scale in range(scales):
+                _box(axes, left + scale * each * wide, y + 25, wide, 14, GREEN)
+            axes.text(left + (scales - 1) * each * wide + 14, y + 32, words, fontsize=9, va="center")
+            told[-1] += f" and {words}"
+        y += line if group else line - 24
+    return picture(title, figure, f"{about}: {'; '.join(told)}.")
