@@ -822,9 +822,7 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
         shape=list(table.shape),
         map=picture(element),
     )
-    seen = (
-        f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {_share(element)} of {e.name} is "
-    )
+    seen = f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {_share(element)} of {e.name} is "
     seen += "wrong" if whole else f"off, the worst {'row ' * (values.ndim > 1)}by {errors.max():.1e} (limit {most:.0e})"
     rows, columns = element.any(axis=1), element.any(axis=0)
     wide = table.shape[1] > 1

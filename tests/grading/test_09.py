@@ -359,17 +359,6 @@ def quantize_down(x):
         ["hold the 32 rows"],
     ),
     "no floor for zeros": ("09.3", [("    code = tl.maximum(code, 0)\n", "")], (), ["blocks of zeros"]),
-    "nothing masked in the maximum": (
-        "09.3",
-        [
-            (
-                "mask=inside, other=0.0).to(tl.float32)                    # [16",
-                "mask=inside, other=7e3).to(tl.float32)  # [16",
-            )
-        ],
-        (),
-        [],
-    ),
     "weights rounded to fp16": (
         "09.4",
         [
