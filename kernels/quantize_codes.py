@@ -133,6 +133,7 @@ def decode(code, FORMAT: tl.constexpr):
 
 @triton.jit
 def _larger(a, b):
+    """The larger of two numbers; NaN where one of them is."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
