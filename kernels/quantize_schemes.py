@@ -13,8 +13,9 @@
     int4_g128    integer, to 7     128 of a row         fp32                 4.25
 
 value = code * scale (* tensor_scale). A scale is the block's largest magnitude, amax, over the largest value of the
-format, so that amax becomes that value, and a value's code is encode(x * (1 / scale)): one division a block, rounded
-correctly, and a multiplication a value, so that every device gets the same bits.
+format, so that amax becomes that value; a value's code is encode(x * (1 / scale)). Divisions cost: a block has one,
+1 / scale, rounded correctly. By constants, and by a tensor's scale, one multiplies with the inverse instead. So every
+device gets the same bits.
 
 E8M0 scales are powers of two. OCP MX takes 2^(floor(log2 amax) - emax), emax being the exponent of the format's largest
 value: `scale_rounding` "floor". Up to a quarter of the range is then missing: amax / scale reaches 8, E2M1 ends at 6,
@@ -168,9 +169,8 @@ def expand_scales(scales: torch.Tensor, scheme: Scheme, rows: int, cols: int) ->
 
 
 def fp32_scale(amax: torch.Tensor, largest: float) -> torch.Tensor:
-    """amax / largest, at least SMALLEST_SCALE; NaN where amax is not finite."""
-    scale = amax / torch.full_like(amax, largest)  # by a Python number, torch multiplies by its inverse on a GPU
-    return torch.where(amax.isfinite(), scale.clamp(min=SMALLEST_SCALE), torch.nan)
+    """amax * (1 / largest), at least SMALLEST_SCALE; NaN where amax is not finite."""
+    return torch.where(amax.isfinite(), (amax * (1 / largest)).clamp(min=SMALLEST_SCALE), torch.nan)
 
 
 def e8m0_scale(amax: torch.Tensor, scheme: Scheme) -> torch.Tensor:
@@ -209,7 +209,8 @@ def quantize_reference(x: torch.Tensor, scheme: Scheme | str) -> Quantized:
         scales = fp32_scale(magnitude, scheme.largest)
         if scheme.has_tensor_scale:
             tensor_scale = fp32_scale(magnitude.amax(), scheme.largest * FORMATS["e4m3"].largest)
-            scales = encode((scales / tensor_scale).clamp(min=SMALLEST_E4M3_SCALE), "e4m3").view(torch.float8_e4m3fn)
+            ratio = scales * (1 / tensor_scale)
+            scales = encode(ratio.clamp(min=SMALLEST_E4M3_SCALE), "e4m3").view(torch.float8_e4m3fn)
     inverse = 1 / scale_values(scales, tensor_scale, scheme)
     scaled = x * expand_scales(inverse, scheme, rows, cols)
     return Quantized(codes_of(scaled, scheme), scales, tensor_scale, scheme, shape)

@@ -47,7 +47,7 @@ def codes_as_values(q) -> torch.Tensor:
 def expected_scale(amax: np.float32, scheme: Scheme) -> float:
     """The scale of one block before E4M3 has rounded it, from the rule as it is written."""
     if scheme.scale_format != "e8m0":
-        return float(np.float32(amax / np.float32(scheme.largest)))
+        return float(amax * np.float32(1 / scheme.largest))
     if scheme.scale_rounding == "up":
         return 2.0 ** math.ceil(math.log2(float(amax) / scheme.largest))
     return 2.0 ** (math.floor(math.log2(float(amax))) - math.floor(math.log2(scheme.largest)))
@@ -63,7 +63,7 @@ def test_each_block_has_its_scale_and_the_nearest_codes(scheme):
     tensor_scale = np.float32(1)
     if scheme.name == "nvfp4":
         tensor_scale = np.float32(q.tensor_scale.item())
-        assert tensor_scale == x.abs().max().numpy() / np.float32(2688)
+        assert tensor_scale == x.abs().max().numpy() * np.float32(1 / 2688)
     rows, cols = scheme.block[0] or RAGGED[0], scheme.block[1] or RAGGED[1]
     grid = grid_of(scheme)
     for i in range(0, RAGGED[0], max(rows, 25)):  # some rows of the narrow blocks
@@ -71,7 +71,8 @@ def test_each_block_has_its_scale_and_the_nearest_codes(scheme):
             block = x[i : i + rows, j : j + cols]
             scale, wanted = stored[i // rows, j // cols].item(), expected_scale(block.abs().max().numpy(), scheme)
             if scheme.name == "nvfp4":
-                wanted = torch.tensor(np.float32(wanted) / tensor_scale).clamp(min=2**-9).to(torch.float8_e4m3fn).item()
+                ratio = np.float32(wanted) * (np.float32(1) / tensor_scale)
+                wanted = torch.tensor(ratio).clamp(min=2**-9).to(torch.float8_e4m3fn).item()
             assert scale == wanted
             scaled = block * (np.float32(1) / (np.float32(scale) * tensor_scale)).item()
             scaled = scaled.double().clamp(-scheme.largest, scheme.largest)[..., None]

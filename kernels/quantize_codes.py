@@ -1,0 +1,230 @@
+"""Device functions that kernels of few bits share: codes of values, scales of blocks, and back.
+
+They give, bit by bit, what kernels/formats.py and kernels/quantize_schemes.py define, on every GPU and in the
+interpreter: nothing here asks for a type that a GPU may lack. A value is rounded to a format by one addition: next to a
+power of two that is 2^(23 - mantissa) times the value's own, fp32 has room for the format's digits and no more, so the
+sum is rounded as the format wants it, to nearest even.
+
+`coding(scheme)` gives the constants that a kernel needs for a scheme, by the names of its parameters.
+"""
+
+import struct
+
+import torch
+
+from instruments.backend import tl, triton
+from kernels.formats import FORMATS
+from kernels.quantize_schemes import SMALLEST_E4M3_SCALE, SMALLEST_SCALE, Scheme
+
+SMALLEST = tl.constexpr(SMALLEST_SCALE)
+SMALLEST_E4M3 = tl.constexpr(SMALLEST_E4M3_SCALE)
+E4M3_LARGEST = tl.constexpr(FORMATS["e4m3"].largest)
+E4M3_NAN = tl.constexpr(0x7F)
+E8M0_NAN = tl.constexpr(255)
+INF = tl.constexpr(float("inf"))  # and INF - INF is NaN: Triton refuses a global that does not equal itself
+FP32_INF_BITS = tl.constexpr(0x7F800000)
+#: 1.5 * 2^23: next to it fp32 holds integers alone, of either sign
+INTEGERS_ALONE = tl.constexpr(12582912.0)
+INTEGERS_ALONE_BITS = tl.constexpr(0x4B400000)
+
+
+def coding(scheme: Scheme) -> dict:
+    """The constexprs FORMAT, SCALE, LARGEST, LARGEST_BITS (of fp32), ROUND_UP and PACKED of kernels that quantise."""
+    return {
+        "FORMAT": scheme.format,
+        "SCALE": "tensor" if scheme.block == (None, None) else scheme.scale_format,
+        "PACKED": scheme.bits == 4,
+        "LARGEST": float(scheme.largest),
+        "LARGEST_BITS": struct.unpack("<i", struct.pack("<f", scheme.largest))[0],
+        "ROUND_UP": scheme.scale_rounding == "up",
+    }
+
+
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of FP8 as the bytes it is, for GPUs that lack the type; any other as it is."""
+    return tensor.view(torch.uint8) if tensor.dtype == torch.float8_e4m3fn else tensor
+
+
+@triton.jit
+def float_code(y, EXPONENT: tl.constexpr, MANTISSA: tl.constexpr, LARGEST: tl.constexpr):
+    """fp32 -> code (int32) of a signed format with so many bits of each, saturating; a NaN as LARGEST."""
+    SIGN: tl.constexpr = EXPONENT + MANTISSA  # the sign's place in a code
+    FIRST: tl.constexpr = (129 - (1 << (EXPONENT - 1))) << 23  # the smallest normal value's exponent, where fp32 has it
+    BIAS: tl.constexpr = 2.0 ** ((1 << (EXPONENT - 1)) - 128)
+    magnitude = tl.minimum(tl.abs(y), LARGEST)
+    power = tl.maximum(magnitude.to(tl.int32, bitcast=True) & FP32_INF_BITS, FIRST).to(tl.float32, bitcast=True)
+    coarse = power * (1 << (23 - MANTISSA))  # beside it, fp32 rounds as the format does
+    rounded = (magnitude + coarse) - coarse
+    bits = (rounded * BIAS).to(tl.int32, bitcast=True)  # the format's exponents are now fp32's smallest
+    return (bits >> (23 - MANTISSA)) | ((y.to(tl.int32, bitcast=True) >> (31 - SIGN)) & (1 << SIGN))
+
+
+@triton.jit
+def float_value(code, EXPONENT: tl.constexpr, MANTISSA: tl.constexpr):
+    """code (int32) -> fp32, of such a format: its bits put where fp32 has them, and the bias made good."""
+    SIGN: tl.constexpr = EXPONENT + MANTISSA
+    bits = ((code & ((1 << SIGN) - 1)) << (23 - MANTISSA)) | ((code >> SIGN & 1) << 31)
+    return bits.to(tl.float32, bitcast=True) * (2.0 ** (128 - (1 << (EXPONENT - 1))))
+
+
+@triton.jit
+def integer_code(y, LARGEST: tl.constexpr):
+    """fp32 -> the nearest integer (int32), of two the even one, between -LARGEST and LARGEST."""
+    within = tl.minimum(tl.maximum(y, -LARGEST), LARGEST)
+    return (within + INTEGERS_ALONE).to(tl.int32, bitcast=True) - INTEGERS_ALONE_BITS
+
+
+@triton.jit
+def encode(y, FORMAT: tl.constexpr, LARGEST: tl.constexpr):
+    """Values in units of their scale, fp32 -> codes (int32); of four bits, whatever is above these is to be dropped."""
+    if FORMAT == "e4m3":
+        return float_code(y, 4, 3, LARGEST)
+    elif FORMAT == "e2m1":
+        return float_code(y, 2, 1, LARGEST)
+    else:
+        return integer_code(y, LARGEST)
+
+
+@triton.jit
+def decode(code, FORMAT: tl.constexpr):
+    """Codes as loaded (int32) -> fp32, without their scale."""
+    if FORMAT == "e4m3":
+        value = float_value(code, 4, 3)
+        return tl.where((code & 127) == E4M3_NAN, INF - INF, value)
+    elif FORMAT == "e2m1":
+        return float_value(code, 2, 1)
+    elif FORMAT == "int4":
+        return ((code & 15) ^ 8).to(tl.float32) - 8
+    else:
+        return code.to(tl.float32)
+
+
+@triton.jit
+def _larger(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def largest_magnitude(x, axis: tl.constexpr):
+    """The largest |x| along an axis; NaN where there is one."""
+    return tl.reduce(tl.abs(x), axis, _larger)
+
+
+@triton.jit
+def fp32_scale(amax, LARGEST: tl.constexpr):
+    """amax * (1 / LARGEST), at least SMALLEST; NaN where amax is not finite."""
+    return tl.where(amax < INF, tl.maximum(amax * (1.0 / LARGEST), SMALLEST), INF - INF)
+
+
+@triton.jit
+def scale_of_tensor(partial_ptr, scale_ptr, LARGEST: tl.constexpr, PARTIALS: tl.constexpr):
+    """The fp32 scale of a whole tensor: of its largest magnitudes partial [PARTIALS], which this program then stores if
+    it is the first; or, where PARTIALS is 0, the one that was given."""
+    if PARTIALS > 0:
+        amax = tl.reduce(tl.load(partial_ptr + tl.arange(0, PARTIALS)), 0, _larger)
+        scale = fp32_scale(amax, LARGEST)
+        if tl.program_id(0) == 0:
+            tl.store(scale_ptr, scale)
+        return scale
+    else:
+        return tl.load(scale_ptr)
+
+
+@triton.jit
+def block_scale(
+    amax, tensor_scale, SCALE: tl.constexpr, LARGEST: tl.constexpr, LARGEST_BITS: tl.constexpr, ROUND_UP: tl.constexpr
+):
+    """(scale as it is stored, 1 / what it is worth in fp32) of blocks; tensor_scale is looked at for SCALE e4m3."""
+    if SCALE == "fp32":
+        scale = fp32_scale(amax, LARGEST)
+        return scale, tl.div_rn(1.0, scale)
+    elif SCALE == "e8m0":
+        bits = amax.to(tl.int32, bitcast=True)
+        code = (bits >> 23) - ((LARGEST_BITS >> 23) - 127)
+        if ROUND_UP:
+            code += ((bits & 0x7FFFFF) > (LARGEST_BITS & 0x7FFFFF)).to(tl.int32)
+        code = tl.where(bits >= FP32_INF_BITS, E8M0_NAN, tl.maximum(code, 0))
+        return code.to(tl.uint8), ((254 - code) << 23).to(tl.float32, bitcast=True)
+    else:
+        ratio = fp32_scale(amax, LARGEST) * tl.div_rn(1.0, tensor_scale)
+        code = float_code(tl.maximum(ratio, SMALLEST_E4M3), 4, 3, E4M3_LARGEST)
+        code = tl.where(ratio == ratio, code, E4M3_NAN)
+        return code.to(tl.uint8), tl.div_rn(1.0, decode(code, "e4m3") * tensor_scale)
+
+
+@triton.jit
+def scale_value(scale, SCALE: tl.constexpr):
+    """A scale as it is stored -> fp32, without the tensor's."""
+    if SCALE == "fp32":
+        return scale
+    elif SCALE == "e4m3":
+        return decode(scale.to(tl.int32), "e4m3")
+    else:
+        code = scale.to(tl.int32)
+        bits = tl.where(code == 0, 0x400000, tl.where(code == E8M0_NAN, 0x7FC00000, code << 23))
+        return bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def pack(code, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """Codes of four bits [ROWS, COLS] -> bytes [ROWS, COLS / 2], the even column in the low nibble."""
+    low, high = tl.split(tl.reshape(code, [ROWS, COLS // 2, 2]))
+    return ((low & 15) | (high << 4)).to(tl.uint8)
+
+
+@triton.jit
+def unpack(packed, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """Bytes [ROWS, COLS / 2] -> codes (int32) [ROWS, COLS], what `pack` packed."""
+    both = packed.to(tl.int32)
+    return tl.reshape(tl.join(both & 15, both >> 4), [ROWS, COLS])
+
+
+@triton.jit
+def store_codes(codes_ptr, first, count, code, PACKED: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """Codes [ROWS, COLS] to contiguous memory, two a byte where PACKED: first [ROWS], the places of the rows' first
+    codes, even where packed; count [ROWS], how many of each row there are."""
+    if PACKED:
+        half = tl.arange(0, COLS // 2)[None, :]
+        tl.store(codes_ptr + first[:, None] // 2 + half, pack(code, ROWS, COLS), mask=half < count[:, None] // 2)
+    else:
+        col = tl.arange(0, COLS)[None, :]
+        tl.store(codes_ptr + first[:, None] + col, code.to(codes_ptr.dtype.element_ty), mask=col < count[:, None])
+
+
+@triton.jit
+def quantize_tile(
+    y,
+    first,
+    count,
+    scale_at,
+    codes_ptr,
+    scales_ptr,
+    partial_ptr,
+    tensor_scale_ptr,
+    FORMAT: tl.constexpr,
+    SCALE: tl.constexpr,
+    PACKED: tl.constexpr,
+    LARGEST: tl.constexpr,
+    LARGEST_BITS: tl.constexpr,
+    ROUND_UP: tl.constexpr,
+    PARTIALS: tl.constexpr,
+    GROUPS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Groups y [GROUPS, BLOCK], fp32, to memory as codes and scales; what is no value of a group is 0 in y.
+
+    first, count: as in store_codes. scale_at [GROUPS]: the places of the groups' scales, for groups of any values.
+    SCALE: 'tensor' for one scale of all, else the scheme's; it and e4m3 want the tensor's, see scale_of_tensor.
+    """
+    if SCALE == "tensor":
+        inverse = tl.div_rn(1.0, scale_of_tensor(partial_ptr, tensor_scale_ptr, LARGEST, PARTIALS))
+        code = encode(y * inverse, FORMAT, LARGEST)
+    else:
+        of_tensor = 1.0
+        if SCALE == "e4m3":
+            of_tensor = scale_of_tensor(partial_ptr, tensor_scale_ptr, LARGEST * E4M3_LARGEST, PARTIALS)
+        amax = largest_magnitude(y, 1)
+        scale, inverse = block_scale(amax, of_tensor, SCALE, LARGEST, LARGEST_BITS, ROUND_UP)  # [GROUPS]
+        tl.store(scales_ptr + scale_at, scale, mask=count > 0)
+        code = encode(y * inverse[:, None], FORMAT, LARGEST)
+    store_codes(codes_ptr, first, count, code, PACKED, GROUPS, BLOCK)

@@ -1,0 +1,211 @@
+"""Quantise and dequantise: bit by bit the reference's, at minimum traffic."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from instruments.compiled import compiled
+from instruments.meter import meter
+from kernels.quantize import dequantize, dequantize_traffic, quantize, quantize_ops, quantize_traffic
+from kernels.quantize_plan import kind
+from kernels.quantize_schemes import SCHEMES, Scheme, dequantize_reference, quantize_reference
+from kernels.rows import RESIDENT_COLS
+from tests.kernels.tools import BF16, DEVICE, DTYPES, FP16, FP32, LAYOUTS, SPILLS, assert_counts, randn
+
+NAMES = list(SCHEMES)
+ALL = [*SCHEMES.values(), *(replace(SCHEMES[name], scale_rounding="up") for name in ("mxfp8", "mxfp4"))]
+OF_TENSOR = ("fp8_tensor", "nvfp4")
+
+
+def heavy(*shape, dtype=BF16, seed=0) -> torch.Tensor:
+    """Values of very different size, of either sign, zeros among them."""
+    x = randn(*shape, seed=seed) * randn(*shape, seed=seed + 1).mul(2).exp()
+    x[..., ::7] = 0
+    return x.clamp(-6e4, 6e4).to(dtype)
+
+
+def same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    """Bit by bit, the sign of zero included; one NaN is like the other."""
+    if a is None or b is None:
+        return a is b
+    assert a.dtype == b.dtype and a.shape == b.shape
+    nan = a.isnan() if a.is_floating_point() else torch.zeros_like(a, dtype=torch.bool)
+    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32}[a.itemsize]
+    wrong = a.view(bits) != b.view(bits)
+    return not (wrong & ~(nan & b.isnan() if nan.any() else nan)).any()
+
+
+def check(x, scheme, **given):
+    """x quantised is the reference's, unless a scale is given, and back; returned."""
+    q, r = quantize(x, scheme, **given), quantize_reference(x, scheme)
+    if not given:
+        assert same(q.codes, r.codes) and same(q.scales, r.scales) and same(q.tensor_scale, r.tensor_scale)
+    assert q.shape == x.shape and q.scheme == r.scheme
+    expected = dequantize_reference(q)
+    for dtype in (FP32, BF16):
+        assert same(dequantize(q, dtype), expected.to(dtype))
+    return q
+
+
+@pytest.mark.parametrize("scheme", ALL, ids=lambda s: f"{s.name} {s.scale_rounding}")
+def test_bit_by_bit_the_reference(scheme):
+    """Rows of whole groups in one tile and in several, and ragged ones; and every dtype."""
+    for shape, dtype in (((9, 512), BF16), ((5, 130), BF16), ((1, 2), FP16), ((3, 1282), FP32)):
+        check(heavy(*shape, dtype=dtype), scheme)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_bits_of_fp32(name):
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randint(-(2**31), 2**31, (4, 512), generator=generator).to(torch.int32).view(FP32)
+    check(torch.where(x.isfinite(), x, 1.0).to(DEVICE), name)
+
+
+def test_squares_with_ragged_edges():
+    for shape in ((130, 258), (1, 300), (257, 1)):
+        check(heavy(*shape), "fp8_128x128")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ties_of_the_rounding(name):
+    """Midpoints of neighbouring codes and what lies next to them, in blocks whose scale is 1."""
+    step = {8: 1 / 16, 4: 1 / 8}[SCHEMES[name].bits]
+    x = torch.arange(-256, 256, device=DEVICE).float().mul(step / 2).repeat(2, 1)
+    x = x.nextafter(torch.tensor([[math.inf], [-math.inf]], device=DEVICE))
+    x = torch.cat([x, torch.arange(-256, 256, device=DEVICE).float()[None] * step / 2])
+    x[:, ::16] = SCHEMES[name].largest
+    check(x, name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_nan_or_an_infinity_spoils_its_block_alone(name, bad):
+    x = heavy(3, 300)
+    x[1, 200] = bad
+    q, r = quantize(x, name), quantize_reference(x, name)
+    assert same(q.scales, r.scales) and same(q.tensor_scale, r.tensor_scale)
+    assert same(dequantize(q, FP32), dequantize_reference(r))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_zeros(name):
+    for x in (torch.zeros(3, 256, device=DEVICE), -torch.zeros(3, 256, device=DEVICE)):
+        q = check(x, name)
+        assert (dequantize(q) == 0).all()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", ["fp8_tensor", "fp8_row", "mxfp4", "nvfp4", "fp8_128x128"])
+def test_layouts(layout, name):
+    x = LAYOUTS[layout](heavy(4, 200))
+    before = x.clone()
+    check(x, name)
+    assert torch.equal(x, before) and meter(quantize, x, name).clean
+
+
+@pytest.mark.parametrize("shape", [(64,), (2, 3, 32), (0, 8), (4, 0), (0,)])
+@pytest.mark.parametrize("name", NAMES)
+def test_leading_dimensions_and_empty_tensors(name, shape):
+    if math.prod(shape):
+        check(heavy(*shape), name)
+    else:
+        q = quantize(torch.empty(shape, device=DEVICE), name)
+        assert q.shape == shape and dequantize(q).shape == shape
+
+
+@pytest.mark.parametrize("name", ["fp8_row", "int8_row"])
+def test_rows_that_registers_do_not_hold(name):
+    x = heavy(2, RESIDENT_COLS + 3)
+    x[1, -1] = 3e4
+    assert kind(SCHEMES[name], x.shape[1]) == "wide rows"
+    check(x, name)
+    assert_counts(meter(quantize, x, name), quantize_traffic(2, x.shape[1], BF16, name, None))
+
+
+@pytest.mark.parametrize("name", OF_TENSOR)
+def test_a_given_scale_saves_the_first_reading_and_saturates(name):
+    x, scale = heavy(5, 320), torch.tensor(0.25, device=DEVICE)
+    q = check(x, name, tensor_scale=scale)
+    if name == "fp8_tensor":
+        assert q.scales.shape == (1, 1) and q.scales == 0.25
+        assert same(dequantize(q, FP32), (x.float() * 4).clamp(-448, 448).to(torch.float8_e4m3fn).float() * 0.25)
+    else:
+        assert q.tensor_scale is scale
+    model = quantize_traffic(5, 320, BF16, name, None, cached=False, given=True)
+    assert_counts(meter(quantize, x, name, tensor_scale=scale), model)
+    own = quantize_reference(x, name)
+    again = quantize(x, name, tensor_scale=own.scales.view(()) if name == "fp8_tensor" else own.tensor_scale)
+    assert same(again.codes, own.codes) and same(again.scales, own.scales)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("shape", [(20, 512), (5, 258)])
+def test_traffic_is_what_the_meter_counts(name, shape):
+    x = heavy(*shape)
+    assert_counts(meter(quantize, x, name), quantize_traffic(*shape, BF16, name, None, cached=False))
+    q = quantize(x, name)
+    assert_counts(meter(dequantize, q), dequantize_traffic(*shape, BF16, name, None, cached=False))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_minimum_is_each_byte_once(name):
+    least = quantize_traffic(64, 512, BF16, name)
+    assert least.read == {"x": 64 * 512 * 2} and least.written == SCHEMES[name].nbytes(64, 512) and least.launches == 1
+    passes = 2 if name in OF_TENSOR else 1
+    assert quantize_traffic(64, 512, BF16, name, None).read["x"] == passes * least.read["x"]
+    back = dequantize_traffic(64, 512, BF16, name)
+    assert back.read == least.written and back.written == {"y": least.bytes_read}
+
+
+def test_what_eager_ops_move():
+    ops = quantize_ops(64, 512, BF16, "fp8_row")
+    assert len(ops) == 4 and quantize_traffic(64, 512, BF16, "fp8_row", "naive").bytes == 64 * (512 * 17 + 8)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("arch", [80, 90, 100])
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_spills(name, arch):
+    """At a width of whole groups and a ragged one; FP8 asks for no type that sm_80 lacks."""
+    for shape in ((4, 1002), (4, RESIDENT_COLS)):
+        x = torch.empty(shape, dtype=BF16, device=DEVICE)
+        for binary in compiled(lambda: dequantize(quantize(x, name)), arch=arch):
+            assert binary.spills <= SPILLS, (binary, shape)
+
+
+X = torch.ones(2, 8, device=DEVICE)
+ONE = torch.tensor(1.0, device=DEVICE)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: quantize(X.double(), "fp8_row"), "x: got dtype float64"),
+        (lambda: quantize(X, "fp9"), "scheme: got 'fp9', expected a Scheme or one of fp8_tensor"),
+        (lambda: quantize(X[:, :3], "nvfp4"), "x: got 3 columns, expected an even number"),
+        (lambda: quantize(torch.tensor(1.0, device=DEVICE), "fp8_row"), "x: got a scalar"),
+        (lambda: quantize(X, "mxfp4", tensor_scale=ONE), "tensor_scale: got one for mxfp4, expected None"),
+        (lambda: quantize(X, "nvfp4", tensor_scale=ONE.double()), "tensor_scale: got dtype float64"),
+        (lambda: quantize(X, "nvfp4", tensor_scale=ONE[None]), r"tensor_scale: got shape \(1,\), expected \(\)"),
+        (lambda: quantize(X, Scheme("odd", "e4m3", (1, 48))), r"scheme: got blocks of \(1, 48\)"),
+        (lambda: quantize(X.clone().requires_grad_(), "fp8_row"), "x: got a tensor that requires a gradient"),
+        (lambda: dequantize(quantize(X, "fp8_row"), torch.float64), "dtype: got torch.float64"),
+        (
+            lambda: dequantize(replace(quantize(X, "fp8_row"), scales=X)),
+            r"q.scales: got shape \(2, 8\), expected \(2, 1\)",
+        ),
+        (lambda: quantize_traffic(2, 8, BF16, "fp8_row", "fast"), "path: got 'fast', expected minimum, naive or None"),
+        (lambda: dequantize_traffic(2, 8, BF16, "fp8_row", "naive"), "path: got 'naive', expected minimum or None"),
+    ],
+)
+def test_bad_arguments_name_themselves(call, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call()
+
+
+def test_other_powers_of_two_and_dtypes():
+    check(heavy(4, 256), Scheme("e4m3 by 64", "e4m3", (1, 64)))
+    check(heavy(70, 100), Scheme("squares of 32", "e4m3", (32, 32), "e8m0"))
+    assert [dequantize(quantize(X, "mxfp8"), dtype).dtype for dtype in DTYPES] == list(DTYPES)
