@@ -1,4 +1,5 @@
-"""What the machine itself costs, told by the smallest kernels: waits, sectors, warps, programs, branches, banks.
+"""What the machine itself costs, told by the smallest kernels: waits, sectors, warps, programs, branches, banks; and
+what its FP8 accumulator keeps.
 
     python bench/machine.py [--json FILE] [--only PART,...]   on a GPU: measure, check, write `machine` into the figures
     python bench/machine.py --dry                             anywhere: tiny sizes, interpreted, checked; writes nothing
@@ -26,8 +27,20 @@ from bench.run import empty_kernel, need_same, versions
 from instruments import results, timing
 from instruments.backend import device, tl, triton
 from instruments.gpus import DTYPES
-from instruments.results import Banks, Copy, Divergence, Latency, Machine, Programs, Read, Stages, Transpose
+from instruments.results import (
+    Accumulator,
+    Banks,
+    Copy,
+    Divergence,
+    Latency,
+    Machine,
+    Programs,
+    Read,
+    Stages,
+    Transpose,
+)
 from instruments.sectors import bank_passes
+from kernels import fp8_accumulator as fp8
 from kernels.copy import copy_kernel
 
 try:  # Triton's lower language, which lets a program lay out its shared memory itself
@@ -460,6 +473,35 @@ def banks(small: bool) -> list[Banks]:
     ]
 
 
+def accumulator(small: bool) -> list[Accumulator]:
+    cases = [("one large", ratio, K) for K in (32, 4096) for ratio in range(fp8.LARGEST_RATIO + 1)]
+    cases += [(data, 0, 1 << power) for data in ("normal", "positive") for power in range(7, 17)]
+    if small:
+        cases = [("one large", 15, 32), ("normal", 0, 256)]
+    found = []
+    for data, ratio, K in cases:
+        if data == "one large":
+            operands = fp8.one_large(ratio, K)
+        else:
+            operands = [fp8.random_codes(64, K, data, seed) for seed in (1, 2)]
+        x, weight = (codes.to(device()) for codes in operands)
+        for every in fp8.EVERY:
+            if every and every > K:
+                continue
+            sums = fp8.fp8_sums(x, weight, every), fp8.simulated_sums(x, weight, every)
+            if data == "one large":
+                errors = [fp8.share_lost(total, ratio, K) for total in sums]
+            else:
+                errors = [fp8.relative_error(total, x, weight) for total in sums]
+            equal = (sums[0].double() == sums[1]).double().mean().item()
+            found.append(
+                Accumulator(
+                    data=data, ratio=ratio, K=K, every=every or 0, error=errors[0], simulated=errors[1], equal=equal
+                )
+            )
+    return found
+
+
 PARTS = {
     "latency": latency,
     "reads": reads,
@@ -469,6 +511,7 @@ PARTS = {
     "transpose": transposes,
     "divergence": divergence,
     "banks": banks,
+    "accumulator": accumulator,
 }
 
 

@@ -232,6 +232,23 @@ class Banks(Record):
     us_p80: float
 
 
+class Accumulator(Record):
+    """FP8 products, added up by the matrix unit and promoted to fp32 `every` so many of them, 0 for never.
+
+    data: normal or positive numbers at random, or one large product, 2**ratio times each of the others. error: ||sums -
+    exact|| / ||exact||, or the share of the small products that is lost. simulated: the same of simulated_sums in
+    kernels/fp8_accumulator.py. equal: the share of sums that are the same in every bit by both.
+    """
+
+    data: str
+    ratio: int
+    K: int
+    every: int
+    error: float
+    simulated: float
+    equal: float
+
+
 class Machine(Record):
     """What the machine itself costs, a list of records per part, and what that was measured with."""
 
@@ -248,6 +265,7 @@ class Machine(Record):
     transpose: list[Transpose] = []
     divergence: list[Divergence] = []
     banks: list[Banks] = []
+    accumulator: list[Accumulator] = []
 
 
 class Figures(Record, kw_only=True):

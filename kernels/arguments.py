@@ -4,6 +4,7 @@ import torch
 
 from instruments import backend
 from instruments.gpus import DTYPES
+from kernels.quantize_schemes import Quantized
 
 FLOATS = tuple(DTYPES.values())
 
@@ -38,6 +39,28 @@ def check_tensor(
             f"{name}: got device {tensor.device}, expected a CUDA tensor (this machine compiles its kernels; "
             f"`with backend.interpret():` runs them on the CPU)"
         )
+
+
+def check_quantized(name: str, quantized, schemes: tuple[str, ...], like: torch.Tensor | None = None):
+    """Raise ValueError unless `quantized` is a Quantized of one of the schemes, whole and contiguous, on the device of
+    `like`."""
+    if not isinstance(quantized, Quantized):
+        raise ValueError(f"{name}: got {type(quantized).__name__}, expected a Quantized (kernels/quantize_schemes.py)")
+    scheme = quantized.scheme
+    if scheme.name not in schemes:
+        raise ValueError(f"{name}: got scheme {scheme.name!r}, expected one of {', '.join(schemes)}")
+    rows, cols = torch.Size(quantized.shape[:-1]).numel(), quantized.shape[-1]
+    parts = {
+        "codes": (quantized.codes, scheme.codes_shape(rows, cols), scheme.code_dtype),
+        "scales": (quantized.scales, scheme.scales_shape(rows, cols), scheme.scale_dtype),
+    }
+    if scheme.has_tensor_scale:
+        parts["tensor_scale"] = quantized.tensor_scale, (), torch.float32
+    for part, (tensor, shape, dtype) in parts.items():
+        check_tensor(f"{name}.{part}", tensor, shape=shape, like=like, dtypes=(dtype,))
+        like = quantized.codes
+        if not tensor.is_contiguous():
+            raise ValueError(f"{name}.{part}: got strides {tensor.stride()}, expected a contiguous tensor")
 
 
 def check_width(name: str, tensor: torch.Tensor, limit: int):

@@ -179,6 +179,11 @@ def with_tensor_scale(q: Quantized, tensor_scale: torch.Tensor | None) -> Quanti
     return replace(q, scales=tensor_scale.view(1, 1))
 
 
+def outputs(q: Quantized) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """(codes, scales) as kernels write them, FP8 as bytes; None where the tensor's is the only scale."""
+    return as_bytes(q.codes), None if q.scheme.block == (None, None) else as_bytes(q.scales)
+
+
 def quantize(x: torch.Tensor, scheme: Scheme | str, *, tensor_scale: torch.Tensor | None = None) -> Quantized:
     """x in a scheme of kernels/quantize_schemes.py: its codes, packed, and its scales.
 
@@ -197,8 +202,8 @@ def quantize(x: torch.Tensor, scheme: Scheme | str, *, tensor_scale: torch.Tenso
     q = empty(x.shape, scheme, x.device)
     if not x.numel():
         return q
-    x, codes, scales = as_rows(x), as_bytes(q.codes), as_bytes(q.scales)
-    (rows, cols), consts = x.shape, coding(scheme)
+    x, (codes, scales), consts = as_rows(x), outputs(q), coding(scheme)
+    rows, cols = x.shape
     if how == "squares":
         grid = (scales.numel(),)
         tile = {"ROWS": scheme.block[0], "BLOCK": scheme.block[1], "num_warps": 8}
@@ -210,7 +215,7 @@ def quantize(x: torch.Tensor, scheme: Scheme | str, *, tensor_scale: torch.Tenso
         place, config = groups_plan(scheme, rows, cols, x.is_contiguous())
         strides = (place["cols"], 1) if x.is_contiguous() else x.stride()
         q = with_tensor_scale(q, tensor_scale)
-        of_tensor, scales = (q.scales, None) if how == "tensor" else (q.tensor_scale, scales)
+        of_tensor = q.scales if how == "tensor" else q.tensor_scale
         partial = _largest(x) if of_tensor is not None and tensor_scale is None else None
         partials = 0 if partial is None else len(partial)
         grid = (programs_of(place, config),)

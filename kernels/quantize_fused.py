@@ -14,8 +14,8 @@ import torch
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_no_grad, check_tensor
-from kernels.quantize import check_tensor_scale, with_tensor_scale
-from kernels.quantize_codes import as_bytes, coding, quantize_tile
+from kernels.quantize import check_tensor_scale, outputs, with_tensor_scale
+from kernels.quantize_codes import coding, quantize_tile
 from kernels.quantize_plan import groups_plan, kind, programs_of, quantize_traffic
 from kernels.quantize_schemes import Quantized, Scheme, check_columns, empty, scheme_of
 from kernels.rmsnorm import check_norm, rmsnorm_traffic
@@ -146,8 +146,7 @@ def rmsnorm_quantize(
         rmsnorm_quantize_kernel[(rows,)](
             x,
             weight.contiguous(),
-            as_bytes(q.codes),
-            as_bytes(q.scales),
+            *outputs(q),
             tensor_scale,
             *x.stride(),
             cols,
@@ -185,7 +184,7 @@ def swiglu_quantize(
         place, config = groups_plan(scheme, *gate.shape, contiguous)
         strides = (place["cols"], 1) * 2 if contiguous else (*gate.stride(), *up.stride())
         swiglu_quantize_kernel[(programs_of(place, config),)](
-            gate, up, as_bytes(q.codes), as_bytes(q.scales), tensor_scale, *strides, **place, **coding(scheme), **config
+            gate, up, *outputs(q), tensor_scale, *strides, **place, **coding(scheme), **config
         )
     return q
 

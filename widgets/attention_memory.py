@@ -117,7 +117,9 @@ class _Picture:
         self.figure.text(0.285, 0.93, "\N{BLACK CIRCLE} kernel", fontsize=9.5, color=BLUE)
         self.lines = [left.plot([], [], color=colour, linewidth=2, animated=True)[0] for colour in (ORANGE, BLUE)]
         self.points = [
-            left.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=9, animated=True)[0]
+            left.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=9, clip_on=False, animated=True)[
+                0
+            ]
             for colour, marker in ((ORANGE, "s"), (BLUE, "o"))
         ]
         (self.memory,) = left.plot([], [], "--", color=RED, linewidth=1.5)

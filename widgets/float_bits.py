@@ -25,7 +25,10 @@ _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
 class Bits(ipywidgets.VBox):
-    """A button for each bit, the highest first, over a slider that goes through all codes; `value` is the code."""
+    """A button for each bit, the highest first, over a slider that goes through all codes; `value` is the code.
+
+    Bits above the format's are not looked at.
+    """
 
     value = traitlets.Int()
     min = 0
@@ -76,9 +79,9 @@ class Bits(ipywidgets.VBox):
 
     @traitlets.validate("value")
     def _within(self, proposal):
-        if not 0 <= proposal["value"] <= self.max:
+        if not 0 <= proposal["value"] < 1 << MOST:
             raise traitlets.TraitError(f"expected 0 to {self.max:,}")
-        return proposal["value"]
+        return proposal["value"] & self.max
 
     @traitlets.observe("value")
     def _show(self, _change=None):
@@ -121,7 +124,6 @@ def float_bits(value: float = 3.14159265, format: str = "fp32") -> Panel:
 
     def draw(code, format):
         form = FORMS[format]
-        code &= (1 << form.bits) - 1
         sign, exponent, mantissa = fields(code, form)
         held = form.value(code)
         picture.show(form, code, held)

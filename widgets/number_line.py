@@ -10,7 +10,7 @@ from kernels.quantize_schemes import INTEGERS, Quantized, Scheme, codes_of, dequ
 from widgets.panel import BLACK, BLUE, INK_RED, ORANGE, RED, Example, Panel, canvas, menu, whole
 from widgets.words import number
 
-EXAMPLE = Example(typed="-2", told="e2m1 at scale 2⁻² = 0.25", shown={"format": "e2m1"})
+EXAMPLE = Example(typed="3", told="e2m1 at scale 2³ = 8", shown={"format": "e2m1", "scale": -2})
 
 NAMES = ("e2m1", "int4", "e4m3", "e5m2", "int8", "fp16", "bf16")
 SCALES = -16, 8  # powers of two
@@ -126,7 +126,7 @@ class _Picture:
             for colour in ("#f3c9b4", "#cfe4f3", "#cfe4f3", "#f3c9b4")
         ]
         self.words = [
-            error.text(1, 1.8, "", fontsize=9, ha="center", va="center", color=colour, animated=True)
+            error.text(1, 2.15, "", fontsize=9, ha="center", va="center", color=colour, animated=True)
             for colour in (INK_RED, BLACK, BLACK, INK_RED)
         ]
         (self.curve,) = error.plot([], [], color=BLUE, linewidth=1, animated=True)

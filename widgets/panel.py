@@ -55,7 +55,7 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
 INK_RED = "#A84300"  # RED for words: on white, RED itself is too pale to be read when small
 
 WIDTH, HEIGHT = 760, 330  # of a picture, in CSS pixels
-READABLE = 640  # CSS pixels that a picture is not made narrower than: a narrow page scrolls it, so its words stay large
+READABLE = 560  # CSS pixels that a picture is not made narrower than: a narrow page scrolls it, so its words stay large
 SHARPNESS = 1.25  # picture pixels per CSS pixel: text stays crisp on dense screens, and a redraw stays fast
 
 

@@ -22,7 +22,7 @@ from instruments.gpus import DTYPES, GPU, GPUS
 from instruments.meter import Report, meter
 from instruments.results import Case, Figures
 from instruments.traffic import Traffic
-from kernels.quantize_schemes import Quantized
+from kernels.quantize_schemes import Quantized, Scheme
 from widgets import cells
 from widgets.panel import BLUE, GREEN, ORANGE, PURPLE, SHARPNESS, SKY, WIDTH, Panel, canvas, whole
 from widgets.watch import check_call
@@ -208,6 +208,7 @@ def _model(function, like, arguments, options) -> _Model | None:
     call = bound.arguments
     asked = inspect.signature(found.traffic).parameters
     settings = {key: value for key, value in call.items() if key in asked and not isinstance(value, torch.Tensor)}
+    settings |= {key: value.name for key, value in settings.items() if isinstance(value, Scheme)}
     dtypes = {f"{key}_dtype": value.dtype for key, value in call.items() if isinstance(value, torch.Tensor)}
     for key, value in call.items():
         if isinstance(value, Quantized):
@@ -564,7 +565,8 @@ def _groups(name: str, count: _Count, moment: _Moment | None, model: _Model | No
 
 # ---------------------------------------------------------------- the picture
 
-_ZERO, _ONE = 186, 100  # CSS pixels: where bars begin, how long a bar of 1 is
+_NAMES = 130, 320  # CSS pixels that rows' names get at least, and at most
+_SAID = 150  # those behind the longest bar, for what it says
 _MOST = 4  # the longest bar, in multiples of the least
 _HEADING, _ROW, _BAR, _FOOT = 30, 18, 13, 40  # CSS pixels of height
 _POINTS = 8.5
@@ -575,9 +577,14 @@ def _pixels(css: float) -> int:
     return round(css * SHARPNESS)
 
 
+def _wide(words: str, style: str = "") -> float:
+    """CSS pixels that words take."""
+    return cells.font(_POINTS, style).getlength(words) / SHARPNESS
+
+
 def _fitted(words: str, room: float, style: str = "") -> str:
     """The words, cut where they need more CSS pixels than there are."""
-    while cells.font(_POINTS, style).getlength(words) > room * SHARPNESS:
+    while _wide(words, style) > room:
         words = f"{words[:-2]}…"
     return words
 
@@ -588,17 +595,21 @@ class _Picture:
     def __init__(self, charts: list):
         height = max(sum(_HEADING + _ROW * len(group.rows) for group in chart) for chart in charts) + _FOOT
         height += -height % 4  # as many whole pixels
+        names = [_wide(row.name) for chart in charts for group in chart for row in group.rows]
+        least, most = _NAMES
+        self.zero = round(min(max([least, *names]), most)) + 16  # where bars begin
+        self.one = (WIDTH - _SAID - self.zero) / _MOST  # how long a bar of 1 is
         self.figure = canvas(WIDTH, height)
         self.page = cells.Pixels(_pixels(height), _pixels(WIDTH))
         self.page.set_animated(True)
         self.figure.add_artist(self.page)
         foot, words = height - _FOOT + 8, []
         for multiple in range(_MOST + 1):
-            at = _ZERO + multiple * _ONE
+            at = self.zero + multiple * self.one
             self.page.pixels[_pixels(_HEADING) : _pixels(foot), _pixels(at)] = _LINE
             words.append((at, foot + 9, str(multiple), "m"))
-        words += [(_ZERO - 14, foot + 9, "multiples", "r")]
-        words += [(_ZERO + _MOST * _ONE + 18, foot + 9, "hatched: written", "l")]
+        words += [(self.zero - 14, foot + 9, "multiples", "r")]
+        words += [(self.zero + _MOST * self.one + 18, foot + 9, "hatched: written", "l")]
         self.ground = self._written(self.page.pixels, words)
 
     @staticmethod
@@ -630,13 +641,12 @@ class _Picture:
                 top += _ROW
         self.page.pixels = self._written(pixels, words)
 
-    @staticmethod
-    def _row(pixels: np.ndarray, row: _Row, middle: float) -> list:
+    def _row(self, pixels: np.ndarray, row: _Row, middle: float) -> list:
         """Paints the bar of a row, and returns its words."""
         top, bottom = _pixels(middle - _BAR / 2), _pixels(middle + _BAR / 2)
         read, end = (min(part, _MOST) for part in (row.parts[0], sum(row.parts)))
-        ends = [_pixels(_ZERO + _ONE * part) for part in (0, read, end)]
-        said = _ZERO + _ONE * max(end, 1) + 8 if row.colour else _ZERO + 8  # beyond the line at 1
+        ends = [_pixels(self.zero + self.one * part) for part in (0, read, end)]
+        said = self.zero + self.one * max(end, 1) + 8 if row.colour else self.zero + 8  # beyond the line at 1
         pixels[top:bottom, _pixels(said) : _pixels(said) + round(cells.font(_POINTS).getlength(row.said))] = 255
         if row.colour:
             pixels[top:bottom, ends[0] : ends[2]] = cells.rgb(row.colour)
@@ -646,11 +656,10 @@ class _Picture:
         if sum(row.parts) > _MOST:  # cut off
             y, x = np.ogrid[top:bottom, ends[2] - 18 : ends[2] - 2]
             pixels[top:bottom, ends[2] - 18 : ends[2] - 2][abs((x - ends[2] + 10) + (y - top) // 2 - 3) < 2] = 255
-        return [(_ZERO - 8, middle, row.name, "r"), (said, middle, row.said, "l")]
+        return [(self.zero - 8, middle, row.name, "r"), (said, middle, row.said, "l")]
 
-    @staticmethod
-    def _upright(pixels: np.ndarray, multiple: float, top: float, dash: int = 0):
+    def _upright(self, pixels: np.ndarray, multiple: float, top: float, dash: int = 0):
         """A line across a row; dash: pixels of its strokes and of the gaps between."""
-        at = _pixels(_ZERO + _ONE * multiple)
+        at = _pixels(self.zero + self.one * multiple)
         down = np.arange(_pixels(top), _pixels(top + _ROW))
         pixels[down[down // dash % 2 == 0] if dash else down, at - 1 : at + 1] = 0

@@ -4,10 +4,9 @@ in memory. What they show is handed in."""
 import numpy as np
 from matplotlib.patches import Rectangle
 
-from widgets.panel import BLACK, GREEN, ORANGE, SKY, WIDTH, Panel, canvas
+from widgets.panel import BLACK, BLUE, GREEN, RED, SKY, WIDTH, Panel, canvas
 from widgets.pictures import picture
 
-_PALE = "#eeeeee"
 _DARK_RED = np.array([0xA8, 0x43, 0x00]) / 255
 
 
@@ -31,7 +30,7 @@ def bit_fields(formats: dict, title: str, about: str) -> Panel:
     """
     line, head, side, left = 26, 34, 13, 70
     figure, axes = _page(head + line * len(formats) + 6)
-    for x, name, colour in ((left, "sign", _PALE), (left + 70, "exponent", ORANGE), (left + 170, "mantissa", SKY)):
+    for x, name, colour in ((left, "sign", RED), (left + 70, "exponent", GREEN), (left + 170, "mantissa", BLUE)):
         _box(axes, x, 9, 13, 13, colour)
         axes.text(x + 19, 16, name, fontsize=9.5, va="center")
     axes.text(WIDTH - 210, 16, "significant bits", fontsize=9, va="center", ha="center")
@@ -40,7 +39,7 @@ def bit_fields(formats: dict, title: str, about: str) -> Panel:
         y = head + row * line
         axes.text(left - 10, y + side / 2, name, fontsize=9.5, va="center", ha="right")
         for bit in range(1 + exponent + mantissa):
-            colour = _PALE if not bit else ORANGE if bit <= exponent else SKY
+            colour = RED if not bit else GREEN if bit <= exponent else BLUE
             _box(axes, left + bit * side, y, side, side, colour)
         axes.text(WIDTH - 210, y + side / 2, str(mantissa + 1), fontsize=9.5, va="center", ha="center")
         axes.text(WIDTH - 12, y + side / 2, largest, fontsize=9.5, va="center", ha="right")

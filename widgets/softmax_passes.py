@@ -111,7 +111,7 @@ class _Picture:
         right.set_xticks([0.01, 0.1, 1, 10], ["1%", "10%", "all", "× 10"], fontsize=8.5)
         right.spines[["top", "right", "left"]].set_visible(False)
         self.figure.text(0.72, 0.92, "what has to fit, as a share", fontsize=9.5, weight="bold")
-        right.vlines([1, 1], [0.72, -0.28], [1.28, 0.28], color=BLACK, linewidth=2, zorder=3, animated=True)
+        right.vlines([1, 1], [0.72, -0.28], [1.24, 0.24], color=BLACK, linewidth=2, zorder=3, animated=True)
         self.bars = [
             right.barh(1 - at, 0, 0.42, left=LEAST, edgecolor="white", hatch=hatch, animated=True)[0]
             for at, hatch in enumerate(("", "//"))

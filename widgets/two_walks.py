@@ -37,7 +37,7 @@ def two_walks(row_kib: int = 64, l1_kib: int = 32, order: str = BACKWARDS, step:
     picture = _Picture()
     controls = {
         "step": whole("step", 1, 2 * MOST_KIB // TILE_KIB, 1),
-        "order": menu("second reading", (FORWARDS, BACKWARDS), BACKWARDS),
+        "order": menu("2nd reading", (FORWARDS, BACKWARDS), BACKWARDS),
         "row_kib": menu("row, KiB", ROWS_KIB, 64),
         "l1_kib": whole("L1 for it, KiB", TILE_KIB, MOST_KIB, 32),
     }
@@ -121,5 +121,5 @@ class _Picture:
             patch.set_visible(place < room)
             patch.set_facecolor("#cfe8df" if place < len(held) else "white")
             number.set_text(str(held[place] + 1) if place < len(held) else "")
-        self.room.set_data([room] * 2, [_L1 - 0.12, _L1 + 0.82])
+        self.room.set_data([room] * 2, [_L1 - 0.14, _L1 + 0.74])
         self.here.set_xy((walked[step - 1][0] + 0.04, _FIRST if step <= tiles else _SECOND))

@@ -17,7 +17,7 @@ def run(*options):
 def test_every_part_checks_itself():
     done = run("--dry")
     assert done.returncode == 0, done.stderr
-    for part in ("reads", "copy", "stages", "programs", "transpose", "divergence"):
+    for part in ("reads", "copy", "stages", "programs", "transpose", "divergence", "accumulator"):
         assert f"{part}: " in done.stdout
 
 

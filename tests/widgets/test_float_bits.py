@@ -68,8 +68,9 @@ def test_buttons_slider_and_code_are_one():
     bits._slider.value = 1
     assert [button.value for button in bits._buttons] == [False] * 31 + [True]
     assert [button.layout.display for button in bits._buttons] == ["none"] * 24 + [""] * 8
-    with pytest.raises(ValueError, match="code: got 256, expected 0 to 255"):
-        panel.set(code=256)
+    assert panel.set(code=256 + 7).values["code"] == 7
+    with pytest.raises(ValueError, match="code: got -1, expected 0 to 255"):
+        panel.set(code=-1)
 
 
 @pytest.mark.parametrize("name", FORMS)
