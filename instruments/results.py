@@ -267,6 +267,17 @@ class Machine(Record):
     banks: list[Banks] = []
     accumulator: list[Accumulator] = []
 
+    def sums(self, data: str, K: int, every: int = 0, ratio: int = 0) -> Accumulator:
+        """One record of `accumulator`. Raises ValueError where there is none."""
+        for record in self.accumulator:
+            if (record.data, record.K, record.every, record.ratio) == (data, K, every, ratio):
+                return record
+        known = sorted({(r.data, r.K, r.every) for r in self.accumulator})
+        raise ValueError(
+            f"data, K, every, ratio: no record of {data}, {K}, {every}, {ratio}, expected some of: "
+            + "; ".join(", ".join(map(str, values)) for values in known)
+        )
+
 
 class Figures(Record, kw_only=True):
     """All that is recorded of one GPU.

@@ -14,15 +14,15 @@ from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels import fp8_hopper
 from kernels.matmul_order import grouped_tile
+from kernels.quantize_codes import as_bytes
 from kernels.quantize_schemes import SCHEMES, Quantized
 from kernels.scaled_matmul import (
-    EMULATED_TILE,
     GROUP_M,
     TILE,
     check_product,
     choose,
-    has_fp8,
     load_codes,
+    plan_of,
     scaled_matmul_reference,
     scaled_matmul_traffic,
 )
@@ -92,9 +92,8 @@ def block_scaled_matmul(
     elif y.numel() and path == "hopper":
         fp8_hopper.launch(x, weight, y)
     elif y.numel():
-        emulated = not has_fp8(y.device)
-        tile = EMULATED_TILE if emulated else TILE
-        codes = (q.codes.view(torch.uint8) if emulated else q.codes for q in (x, weight))
+        tile, emulated = plan_of(y.device)
+        codes = (as_bytes(q.codes) if emulated else q.codes for q in (x, weight))
         block_scaled_matmul_kernel[(triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, tile["BLOCK_N"]),)](
             *codes, x.scales, weight.scales, y, M, N, K, EMULATED=emulated, GROUP_M=GROUP_M, **tile
         )
@@ -102,7 +101,7 @@ def block_scaled_matmul(
 
 
 def block_scaled_matmul_traffic(
-    M: int, N: int, K: int, out_dtype: torch.dtype = torch.bfloat16, *, path: str = "minimum"
+    M: int, N: int, K: int, out_dtype: torch.dtype = torch.bfloat16, *, path: str | None = "minimum"
 ) -> Traffic:
     """What the product moves, as `scaled_matmul_traffic` has it."""
     return scaled_matmul_traffic(M, N, K, X_SCHEME, WEIGHT_SCHEME, out_dtype, path=path)

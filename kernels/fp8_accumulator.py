@@ -11,12 +11,13 @@ import torch
 
 from instruments.backend import triton
 from kernels.arguments import check_tensor
-from kernels.scaled_matmul import EMULATED_TILE, GROUP_M, TILE, has_fp8, scaled_matmul_kernel
+from kernels.quantize_codes import as_bytes
+from kernels.scaled_matmul import GROUP_M, plan_of, scaled_matmul_kernel
 
 BITS = 13  # kept below the leading one of the largest addend
 INSTRUCTION = 32  # products that one instruction adds
 EVERY = (None, 128, 64, 32)  # products after which a sum can be promoted
-LARGEST_RATIO = 17  # one_large's, as a power of two
+LARGEST_RATIO = 20  # one_large's, as a power of two
 
 
 def _check(x, weight, promote_every):
@@ -39,9 +40,8 @@ def fp8_sums(x: torch.Tensor, weight: torch.Tensor, promote_every: int | None = 
     (M, K), N = x.shape, weight.shape[0]
     y = torch.empty((M, N), dtype=torch.float32, device=x.device)
     one = torch.ones(1, device=x.device)
-    emulated = not has_fp8(x.device)
-    tile = EMULATED_TILE if emulated else TILE
-    codes = (q.view(torch.uint8) if emulated else q for q in (x, weight))
+    tile, emulated = plan_of(x.device)
+    codes = (as_bytes(q) if emulated else q for q in (x, weight))
     scaled_matmul_kernel[(triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, tile["BLOCK_N"]),)](
         *codes, one, one, y, M, N, K, 0, 0, PROMOTE_EVERY=promote_every, EMULATED=emulated, GROUP_M=GROUP_M, **tile
     )

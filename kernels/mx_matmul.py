@@ -18,8 +18,8 @@ import torch
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_no_grad, check_quantized, check_tensor
-from kernels.codes import e2m1_value, e4m3_value, e8m0_value
 from kernels.matmul_order import grouped_tile
+from kernels.quantize_codes import as_bytes, decode, scale_value, unpack
 from kernels.quantize_schemes import Quantized, Scheme, dequantize_reference, scheme_of
 
 GROUP_M = 8
@@ -47,15 +47,12 @@ def load_part(ptr, row, rows, start, cols, COLS: tl.constexpr):
 
 
 @triton.jit
-def numbers(codes, scales, FORMAT: tl.constexpr, E8M0: tl.constexpr):
-    """A tile of codes, two of E2M1 a byte, and its scales [rows, blocks] -> bf16 [rows, columns]."""
-    values = tl.interleave(e2m1_value(codes), e2m1_value(codes >> 4)) if FORMAT == "e2m1" else e4m3_value(codes)
-    scales = e8m0_value(scales) if E8M0 else e4m3_value(scales).to(tl.float32)
-    rows: tl.constexpr = values.shape[0]
-    cols: tl.constexpr = values.shape[1]
+def numbers(codes, scales, FORMAT: tl.constexpr, SCALE: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """A tile of codes, two of E2M1 a byte, and its scales [ROWS, blocks] -> bf16 [ROWS, COLS]."""
+    codes = unpack(codes, ROWS, COLS) if FORMAT == "e2m1" else codes.to(tl.int32)
     blocks: tl.constexpr = scales.shape[1]
-    values = tl.reshape(values.to(tl.float32), [rows, blocks, cols // blocks])
-    return tl.reshape(values * scales[:, :, None], [rows, cols]).to(tl.bfloat16)
+    values = tl.reshape(decode(codes, FORMAT), [ROWS, blocks, COLS // blocks])
+    return tl.reshape(values * scale_value(scales, SCALE)[:, :, None], [ROWS, COLS]).to(tl.bfloat16)
 
 
 @triton.jit
@@ -90,7 +87,7 @@ def mx_matmul_kernel(
     col = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
     X_PACKED: tl.constexpr = 2 if X_FORMAT == "e2m1" else 1  # values that lie in one element
     WEIGHT_PACKED: tl.constexpr = 2 if WEIGHT_FORMAT == "e2m1" else 1
-    E8M0: tl.constexpr = SCALED == 32
+    SCALE: tl.constexpr = "e8m0" if SCALED == 32 else "e4m3"
     blocks = tl.cdiv(K, SCALED)
     total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     for start in tl.range(0, K, BLOCK_K):
@@ -103,8 +100,9 @@ def mx_matmul_kernel(
             total = tl.dot_scaled(x, x_scale, X_FORMAT, weight.T, weight_scale, WEIGHT_FORMAT, total)
         else:
             if X_FORMAT != "bf16":
-                x = numbers(x, x_scale, X_FORMAT, E8M0)
-            total = tl.dot(x, numbers(weight, weight_scale, WEIGHT_FORMAT, E8M0).T, total)
+                x = numbers(x, x_scale, X_FORMAT, SCALE, BLOCK_M, BLOCK_K)
+            weight = numbers(weight, weight_scale, WEIGHT_FORMAT, SCALE, BLOCK_N, BLOCK_K)
+            total = tl.dot(x, weight.T, total)
     if x_tensor_scale_ptr is not None:
         total *= tl.load(x_tensor_scale_ptr)
     if weight_tensor_scale_ptr is not None:
@@ -151,7 +149,7 @@ def mx_matmul(
         """Codes and scales as the kernel takes them, and the tensor's scale."""
         if not isinstance(q, Quantized):
             return q, None, None
-        return q.codes.view(torch.uint8), q.scales if native else q.scales.view(torch.uint8), q.tensor_scale
+        return as_bytes(q.codes), q.scales if native else as_bytes(q.scales), q.tensor_scale
 
     if not K:
         y.zero_()
@@ -182,17 +180,17 @@ def mx_matmul_traffic(
     weight_scheme: Scheme | str,
     out_dtype: torch.dtype = torch.bfloat16,
     *,
-    path: str = "minimum",
+    path: str | None = "minimum",
 ) -> Traffic:
-    """What a product of block-scaled matrices moves: "minimum", everything once; or "emulated", what the programs of a
-    GPU without the instruction ask for.
+    """What a product of block-scaled matrices moves: "minimum", everything once; "emulated" or None, what the
+    programs of a GPU without the instruction ask for, which a meter can count.
 
     x_scheme: torch.bfloat16 for an x that has no scales. A column of tiles of weight is asked for by each row of tiles
     of y, and the other way round; edges count what is inside.
     """
-    if path not in ("minimum", "emulated"):
-        raise ValueError(f"path: got {path!r}, expected 'minimum' or 'emulated'")
-    tile, tiled = TILES[False], path == "emulated"
+    if path not in ("minimum", "emulated", None):
+        raise ValueError(f"path: got {path!r}, expected 'minimum', 'emulated' or None")
+    tile, tiled = TILES[False], path != "minimum"
     down, across = (triton.cdiv(M, tile["BLOCK_M"]), triton.cdiv(N, tile["BLOCK_N"])) if tiled else (1, 1)
     read = {}
     for name, scheme, rows, times in (("x", x_scheme, M, across), ("weight", weight_scheme, N, down)):

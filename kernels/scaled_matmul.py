@@ -14,17 +14,18 @@ from functools import cache
 
 import torch
 
+from instruments import backend
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels import fp8_hopper
 from kernels.arguments import check_quantized
-from kernels.codes import e4m3_value
 from kernels.matmul_order import grouped_tile
+from kernels.quantize_codes import as_bytes, decode
 from kernels.quantize_schemes import Quantized, Scheme, dequantize_reference, scheme_of
 
 GROUP_M = 8
 TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8, "num_stages": 3}
-EMULATED_TILE = TILE | {"BLOCK_M": 64, "num_stages": 2}  # fp16 takes twice the registers
+SMALL_TILE = TILE | {"BLOCK_M": 64, "num_stages": 2}  # where operands come through registers
 SCALED = ("fp8_tensor", "fp8_row")
 OUTPUTS = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -38,7 +39,7 @@ def scaled_matmul_reference(x: Quantized, weight: Quantized) -> torch.Tensor:
 def load_codes(ptrs, mask, EMULATED: tl.constexpr):
     """A tile of E4M3 codes, as they are, or EMULATED as fp16: pointers to uint8 then."""
     if EMULATED:
-        return e4m3_value(tl.load(ptrs, mask=mask, other=0))
+        return decode(tl.load(ptrs, mask=mask, other=0).to(tl.int32), "e4m3").to(tl.float16)
     else:
         return tl.load(ptrs, mask=mask, other=0.0)
 
@@ -88,9 +89,13 @@ def scaled_matmul_kernel(
 
 
 @cache
-def has_fp8(device: torch.device) -> bool:
-    """Whether a GPU multiplies FP8, from Ada on; the interpreter does."""
-    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 9)
+def plan_of(device: torch.device) -> tuple[dict, bool]:
+    """(tile, whether FP8 is emulated) on a device: Ada and later have FP8, as has the interpreter; Hopper and Blackwell
+    multiply from shared memory."""
+    if device.type != "cuda":
+        return TILE, False
+    capability = torch.cuda.get_device_capability(device)
+    return TILE if capability[0] in (9, 10) else SMALL_TILE, capability < (8, 9)
 
 
 def check_product(x: Quantized, weight: Quantized, x_schemes: tuple, weight_schemes: tuple, out_dtype: torch.dtype):
@@ -107,7 +112,7 @@ def check_product(x: Quantized, weight: Quantized, x_schemes: tuple, weight_sche
 
 def choose(path: str | None, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> str:
     """The path that multiplies codes x by weight into y: the one asked for if it can, else hopper where it can."""
-    able = fp8_hopper.takes(x, weight, y)
+    able = backend.mode() == "compiled" and fp8_hopper.takes(x, weight, y)
     if path not in (None, "plain", "hopper") or path == "hopper" and not able:
         raise ValueError(
             f"path: got {path!r} for {tuple(x.shape)} by {tuple(weight.shape)} on {x.device}, expected None or one of "
@@ -141,9 +146,8 @@ def scaled_matmul(
     elif y.numel() and path == "hopper":
         fp8_hopper.launch(x, weight, y, accumulate == "promoted")
     elif y.numel():
-        emulated = not has_fp8(y.device)
-        tile = EMULATED_TILE if emulated else TILE
-        codes = (q.codes.view(torch.uint8) if emulated else q.codes for q in (x, weight))
+        tile, emulated = plan_of(y.device)
+        codes = (as_bytes(q.codes) if emulated else q.codes for q in (x, weight))
         steps = (int(q.scheme.block[0] == 1) for q in (x, weight))
         scaled_matmul_kernel[(triton.cdiv(M, tile["BLOCK_M"]) * triton.cdiv(N, tile["BLOCK_N"]),)](
             *codes,
@@ -170,24 +174,24 @@ def scaled_matmul_traffic(
     weight_scheme: Scheme | str = "fp8_tensor",
     out_dtype: torch.dtype = torch.bfloat16,
     *,
-    path: str = "minimum",
+    path: str | None = "minimum",
 ) -> Traffic:
-    """What a product of FP8 matrices moves: "minimum", codes and scales read once and y written once; or what the
-    programs of the "plain" kernel ask for. Of any two schemes.
+    """What a product of FP8 matrices moves: "minimum", codes and scales read once and y written once; "plain" or None,
+    what the programs of the plain kernel ask for, the one that a meter can count. Of any two schemes.
 
     A column of tiles of weight is asked for by each row of tiles of y, and the other way round; edges count what is
     inside. A scale per tensor is asked for by each row of a tile.
     """
-    if path not in ("minimum", "plain"):
-        raise ValueError(f"path: got {path!r}, expected 'minimum' or 'plain'")
-    read = {}
+    if path not in ("minimum", "plain", None):
+        raise ValueError(f"path: got {path!r}, expected 'minimum', 'plain' or None")
+    plain, read = path != "minimum", {}
     for name, scheme, rows in (("x", x_scheme, M), ("weight", weight_scheme, N)):
         scheme = scheme_of(scheme)
         nbytes = scheme.nbytes(rows, K)
         read |= {name: nbytes["codes"], f"{name}_scale": nbytes["scales"]}
-        if path == "plain" and scheme.block[1] is None:
+        if plain and scheme.block[1] is None:
             read[f"{name}_scale"] = rows * scheme.scale_dtype.itemsize
-    if path == "plain":
+    if plain:
         down, across = triton.cdiv(M, TILE["BLOCK_M"]), triton.cdiv(N, TILE["BLOCK_N"])
         read = {name: nbytes * (down if name.startswith("weight") else across) for name, nbytes in read.items()}
     return Traffic(read, {"y": M * N * out_dtype.itemsize}, flops=2 * M * N * K, launches=1)

@@ -37,6 +37,14 @@ def test_figures_have_names(recorded):
     assert toy.machine.programs[0].ns_per_program == 1000
 
 
+def test_sums_of_the_accumulator_have_names():
+    record = results.Accumulator(data="normal", ratio=0, K=128, every=32, error=0.1, simulated=0.1, equal=1.0)
+    machine = replaced(figures(NORM).machine, accumulator=[replaced(record, every=0), record])
+    assert machine.sums("normal", 128, 32) is record
+    with pytest.raises(ValueError, match="no record of normal, 64, 0, 0, expected .* normal, 128, 0; normal, 128, 32$"):
+        machine.sums("normal", 64)
+
+
 def test_what_is_not_recorded_is_said(recorded):
     toy = results.load("toy")
     with pytest.raises(ValueError, match="gpu: no figures are recorded for 'b200', expected one of: toy"):

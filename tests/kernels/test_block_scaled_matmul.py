@@ -8,6 +8,7 @@ from kernels import block_scaled_matmul as kernels
 from kernels.block_scaled_matmul import block_scaled_matmul, block_scaled_matmul_reference, block_scaled_matmul_traffic
 from kernels.quantize_schemes import SCHEMES, empty, quantize_reference
 from kernels.scaled_matmul import scaled_matmul_traffic
+from tests.kernels.test_scaled_matmul import plan
 from tests.kernels.tools import BF16, DEVICE, FP32, assert_close, randn, worst_row
 
 
@@ -69,9 +70,11 @@ def test_traffic_is_that_of_its_schemes():
     assert block_scaled_matmul_traffic(256, 384, 512).read["weight_scale"] == 3 * 4 * 4
 
 
-@pytest.mark.parametrize("arch, instruction", [(80, "mma.sync"), (90, "wgmma (fp8)"), (100, "tcgen05")])
+@pytest.mark.parametrize(
+    "arch, instruction", [(80, "mma.sync"), (89, "mma.sync (fp8)"), (90, "wgmma (fp8)"), (100, "tcgen05")]
+)
 def test_the_matrix_instruction_of_each_generation(arch, instruction, monkeypatch):
-    monkeypatch.setattr(kernels, "has_fp8", lambda device: arch >= 89)
+    monkeypatch.setattr(kernels, "plan_of", lambda device: plan(arch))
     x = empty((256, 512), SCHEMES["fp8_1x128"], DEVICE)
     weight = empty((256, 512), SCHEMES["fp8_128x128"], DEVICE)
     (kernel,) = compiled(block_scaled_matmul, x, weight, path="plain", arch=arch)
@@ -79,7 +82,7 @@ def test_the_matrix_instruction_of_each_generation(arch, instruction, monkeypatc
 
 
 def test_without_fp8_results_stay(monkeypatch):
-    monkeypatch.setattr(kernels, "has_fp8", lambda device: False)
+    monkeypatch.setattr(kernels, "plan_of", lambda device: plan(80))
     x, weight = operands(70, 140, 300, spread=6)
     y = block_scaled_matmul(x, weight, path="plain", out_dtype=FP32)
     assert_close(y, block_scaled_matmul_reference(x, weight))

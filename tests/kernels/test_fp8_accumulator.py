@@ -87,7 +87,7 @@ def test_bad_arguments_are_named(x, every, message):
 
 
 def test_experiments_name_what_they_take():
-    with pytest.raises(ValueError, match="^ratio: got 18"):
-        one_large(18, 32)
+    with pytest.raises(ValueError, match="^ratio: got 21"):
+        one_large(21, 32)
     with pytest.raises(ValueError, match="^data: got 'zeros'"):
         random_codes(1, 32, "zeros", 0)

@@ -9,7 +9,7 @@ from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels import scaled_matmul as kernels
 from kernels.quantize_schemes import SCHEMES, empty, quantize_reference
-from kernels.scaled_matmul import scaled_matmul, scaled_matmul_reference, scaled_matmul_traffic
+from kernels.scaled_matmul import SMALL_TILE, TILE, scaled_matmul, scaled_matmul_reference, scaled_matmul_traffic
 from tests.kernels.tools import BF16, DEVICE, FP16, FP32, assert_close, assert_counts, randn, worst_row
 
 E4M3 = torch.float8_e4m3fn
@@ -22,6 +22,11 @@ def quantized(rows, cols, scheme, seed=0, scale=1.0):
 
 def operands(M, N, K, x_scheme="fp8_row", weight_scheme="fp8_row"):
     return quantized(M, K, x_scheme, seed=1), quantized(N, K, weight_scheme, seed=2, scale=0.02)
+
+
+def plan(arch):
+    """What `plan_of` gives for a GPU of an architecture."""
+    return TILE if arch in (90, 100) else SMALL_TILE, arch < 89
 
 
 def check(x, weight, **options):
@@ -83,7 +88,7 @@ def test_traffic_is_what_the_meter_counts(M, N, K, schemes):
 
     function = block_scaled_matmul if "128" in schemes[0] else scaled_matmul
     report = meter(function, *operands(M, N, K, *schemes), path="plain")
-    assert_counts(report, scaled_matmul_traffic(M, N, K, *schemes, path="plain"))
+    assert_counts(report, scaled_matmul_traffic(M, N, K, *schemes, path=None))
     once = scaled_matmul_traffic(M, N, K, *schemes)
     assert (report.unique.read, report.unique.written) == (once.read, once.written)
 
@@ -92,7 +97,7 @@ def test_traffic_is_what_the_meter_counts(M, N, K, schemes):
     "arch, instruction", [(80, "mma.sync"), (89, "mma.sync (fp8)"), (90, "wgmma (fp8)"), (100, "tcgen05")]
 )
 def test_the_matrix_instruction_of_each_generation(arch, instruction, monkeypatch):
-    monkeypatch.setattr(kernels, "has_fp8", lambda device: arch >= 89)
+    monkeypatch.setattr(kernels, "plan_of", lambda device: plan(arch))
     x, weight = (empty((256, 512), SCHEMES["fp8_row"], DEVICE) for _ in range(2))
     for accumulate in ("fast", "promoted"):
         (kernel,) = compiled(scaled_matmul, x, weight, accumulate=accumulate, path="plain", arch=arch)
@@ -103,11 +108,20 @@ def test_the_matrix_instruction_of_each_generation(arch, instruction, monkeypatc
             assert adds >= 64 if accumulate == "promoted" else adds == 0  # 128 x 128 sums of 256 threads
 
 
+@pytest.mark.parametrize(
+    "capability, arch", [((7, 5), 75), ((8, 0), 80), ((8, 9), 89), ((9, 0), 90), ((10, 0), 100), ((12, 0), 120)]
+)
+def test_the_gpu_is_asked_what_it_has(capability, arch, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert kernels.plan_of.__wrapped__(torch.device("cuda", 0)) == plan(arch)
+    assert kernels.plan_of(torch.device("cpu")) == (TILE, False)
+
+
 def test_without_fp8_codes_become_fp16_and_results_stay(monkeypatch):
     x, weight = operands(70, 40, 200)
     x.codes.view(torch.uint8)[0, :254] = torch.arange(254, dtype=torch.uint8, device=DEVICE)[:200] % 127
     want = scaled_matmul(x, weight, path="plain", out_dtype=FP32)
-    monkeypatch.setattr(kernels, "has_fp8", lambda device: False)
+    monkeypatch.setattr(kernels, "plan_of", lambda device: plan(80))
     got = scaled_matmul(x, weight, path="plain", out_dtype=FP32)
     assert worst_row(got, scaled_matmul_reference(x, weight)) < 1e-6 and worst_row(got, want.double()) < 5e-4
 
