@@ -441,8 +441,8 @@ PRODUCT = Task(
         "some_rows": "Some rows are right and others wrong: look at which scale a row gets, and at its address.",
         "tail": "Columns at the end are wrong: look at which scale a column gets, and at the masks.",
         "not_read": "Every row of x and w has to be read, all of K.",
-        "wrong": "Take one group, K = 64, first: codes times codes, times the two scales, plus the bias. Then take two "
-        "groups with other scales.",
+        "wrong": "Take one group, K = 64, first: codes times codes, times both scales, plus the bias; then two groups "
+        "with other scales. A tile's rows are rows of x, its columns rows of w: x_scale[:, None], w_scale[None, :].",
     },
 )
 
