@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.transforms import IdentityTransform
 
 GAP = 8  # pixels between a point and its words
+EDGE = 3  # pixels between words and their axes
 #: Directions from a point, tried in this order: (to the right, up)
 DIRECTIONS = ((-1, 1), (1, -1), (1, 1), (-1, -1), (0, 1), (0, -1), (1, 0), (-1, 0))
 
@@ -54,7 +55,7 @@ class Labels:
             for away in (GAP, 2 * GAP, 3 * GAP, 5 * GAP):
                 steps = np.array(DIRECTIONS)
                 low = point + steps * away + (steps - 1) / 2 * size  # of the words' boxes, one for each direction
-                low = np.clip(low, frame[:2], frame[2:] - size)
+                low = np.clip(low, frame[:2] + EDGE, frame[2:] - EDGE - size)
                 high = low + size
                 apart = (low[:, None] >= taken[:, 2:]) | (high[:, None] <= taken[:, :2])
                 free = apart.any(2).all(1)

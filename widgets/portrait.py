@@ -182,6 +182,11 @@ class _Model:
         more = [str(self.settings[p.name]) for p in parameters if p.default is p.empty and p.name in self.settings]
         return "_".join([self.family, *more, *(["causal"] if self.settings.get("causal") else [])])
 
+    def operands(self, dtype: str) -> str:
+        """What the matrix units multiply: the first matrix's format where it is quantised, else its dtype."""
+        scheme = next((of for name, of in self.dtypes.items() if name == "x_scheme"), None)
+        return dtype if scheme is None else {"e4m3": "fp8", "e2m1": "fp4"}.get(scheme.format, dtype)
+
     @property
     def lengths(self) -> list:
         """The names of the sizes that the model takes, as far as its first dtype or scheme."""
@@ -265,7 +270,7 @@ def _count(function, arguments, options, model) -> _Count:
     if not isinstance(arguments, tuple) or not _tensors(arguments) or not _tensors(arguments)[0].numel():
         raise ValueError("counted: expected a tuple of arguments, the first tensor with elements")
     tensors = _tensors(arguments)
-    shape = _shape(_lengths(arguments, model), _dtype(tensors[0]))
+    shape = _shape(_lengths(arguments, model), _dtype(arguments))
     held = sum(tensor.numel() * tensor.itemsize for tensor in tensors)
     if held > MOST_COUNTED:
         return _Count(shape, None, why=f"{size(held)} of arguments are too much to interpret; give counted=(...)")
@@ -286,8 +291,12 @@ def _lengths(arguments, model) -> tuple:
     return _shapes(arguments)[0]
 
 
-def _dtype(tensor: torch.Tensor) -> str:
-    return next((name for name, dtype in DTYPES.items() if dtype == tensor.dtype), str(tensor.dtype)[6:])
+def _dtype(arguments) -> str:
+    """Of the first tensor, or the scheme of a quantised matrix that comes first."""
+    first = next(each for each in arguments if isinstance(each, (torch.Tensor, Quantized)))
+    if isinstance(first, Quantized):
+        return first.scheme.name
+    return next((name for name, dtype in DTYPES.items() if dtype == first.dtype), str(first.dtype)[6:])
 
 
 def _shape(lengths: tuple, dtype: str = "") -> str:
@@ -373,7 +382,7 @@ def _of_record(case: Case, figures: Figures, model: _Model, function) -> _Moment
         case.dtype,
         work,
         {name: timed.graph_us * 1e-6 for name, timed in case.impl.items()},
-        *_roofs(work, case.dtype, figures, card),
+        *_roofs(work, model.operands(case.dtype), figures, card),
         _sizes_of(case, model),
         [c for c in counters if (c.shape, c.dtype) == (case.shape, case.dtype)],
         tuple(dict.fromkeys(c.shape for c in counters)),
@@ -384,7 +393,7 @@ def _of_record(case: Case, figures: Figures, model: _Model, function) -> _Moment
 
 def _here(function, arguments, options, model, device: str, figures: Figures | None) -> _Moment:
     """The function, the course's and its reference op by op, in turns on this machine's GPU."""
-    sizes, dtype = _sizes(arguments) | model.dtypes, _dtype(_tensors(arguments)[0])
+    sizes, dtype = _sizes(arguments) | model.dtypes, _dtype(arguments)
     work = model.of(sizes, least=True)
     own = OURS if function is model.function else _name(function, model)
     seconds, why = {}, ""
@@ -399,7 +408,7 @@ def _here(function, arguments, options, model, device: str, figures: Figures | N
             why = f"Not timed: {str(error).splitlines()[0][:80]}"
     else:
         why = "Not timed: the arguments are not on the GPU"
-    roofs = _roofs(work, dtype, figures, _card(device))
+    roofs = _roofs(work, model.operands(dtype), figures, _card(device))
     return _Moment(
         f"on this {device}",
         _lengths(arguments, model),
@@ -442,7 +451,7 @@ def _takes(function, arguments) -> bool:
 
 def _first_shown(moments: list, arguments, model) -> int:
     """What is measured here; else the arguments' own shape; else the largest with DRAM's counters; else the largest."""
-    asked = _lengths(arguments, model), _dtype(_tensors(arguments)[0])
+    asked = _lengths(arguments, model), _dtype(arguments)
 
     def rank(place):
         moment = moments[place]

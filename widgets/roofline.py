@@ -41,6 +41,7 @@ PRESETS = {
     "GEMM": (lambda n, dtype: op_traffic("gemm", m=n, n=n, k=n, dtype=dtype), True, "h", RED),
 }
 
+STAR = 14  # pixels from the middle of your own marker to its edge
 X, Y = (0.01, 3e4), (3e9, 2e16)  # FLOP/B, FLOP/s
 
 
@@ -178,7 +179,9 @@ def roofline(gpu: str = "H200", dtype: str = "bf16", n: int = 4096, look_at: str
         groups = _group({name: point for name, point in points.items() if name != YOURS})
         groups.append(([YOURS + ", beyond the edge" if beyond else YOURS], *points[YOURS]))
         groups.sort(key=lambda group: look_at not in group[0])
-        labels.place([(", ".join(names), *place) for names, *place in groups], fixed)
+        x, y = axes.transData.transform(points[YOURS])
+        star = x - STAR, y - STAR, x + STAR, y + STAR
+        labels.place([(", ".join(names), *place) for names, *place in groups], [*fixed, star])
 
         said = _sentence(look_at, work[look_at], device, units[look_at], matrix, n, dtype)
         if large:

@@ -125,8 +125,8 @@ class _Picture:
             self.boxes[name] = patch, label
         middle = 5.1
         self.title = axes.text(middle, _CHIP[1] - 0.1, "", fontsize=9.5, ha="center", va="top", animated=True)
-        self.inside = axes.text(middle, 2.88, "", fontsize=13, weight="bold", ha="center", va="center", animated=True)
-        self.kept = axes.text(middle, 2.45, "", fontsize=9, ha="center", va="center", animated=True)
+        self.inside = axes.text(middle, 2.97, "", fontsize=13, weight="bold", ha="center", va="center", animated=True)
+        self.kept = axes.text(middle, 2.58, "", fontsize=9, ha="center", va="center", animated=True)
         self.arrows = {}
         for name, (left, wide, _) in BOXES.items():
             for kind, shift in (("read", -0.2), ("written", 0.2)):

@@ -18,7 +18,10 @@ from kernels.bias_gelu import bias_gelu, bias_gelu_traffic
 from kernels.copy import copy
 from kernels.matmul import matmul, matmul_traffic
 from kernels.pointwise import pointwise_chain, pointwise_chain_traffic
+from kernels.quantize import quantize, quantize_traffic
+from kernels.quantize_schemes import SCHEMES, quantize_reference
 from kernels.rmsnorm import rmsnorm, rmsnorm_reference, rmsnorm_traffic
+from kernels.scaled_matmul import scaled_matmul, scaled_matmul_traffic
 from tests import figures
 from widgets import portrait
 
@@ -107,6 +110,22 @@ def test_the_model_is_asked_with_the_calls_own_sizes_and_settings(function, argu
     assert f"{name}, counted here at {of_sizes}: predicted " in panel.sentence
     row = rows_of(panel, f"Bytes of {name}, counted here")["predicted"]
     assert approximately(row, predicted, least or predicted)
+
+
+def test_a_quantised_matrix_counts_as_what_it_stands_for():
+    x, weight = (quantize_reference(torch.randn(rows, 128), "fp8_row") for rows in (64, 32))
+    panel = portrait(scaled_matmul, x, weight)
+    assert "scaled_matmul, counted here at 64 x 32 x 128 fp8_row: predicted " in panel.sentence
+    report = meter(scaled_matmul, x, weight)
+    least = scaled_matmul_traffic(64, 32, 128, "fp8_row", "fp8_row").bytes
+    rows = rows_of(panel, "Bytes of scaled_matmul, counted here")
+    assert approximately(rows["requested"], report.traffic.bytes, least)
+    assert approximately(rows["unique"], least, least)
+
+    for scheme in ("mxfp4", SCHEMES["mxfp4"]):
+        row = rows_of(portrait(quantize, torch.randn(8, 64), scheme), "Bytes of quantize, counted here")["predicted"]
+        least = quantize_traffic(8, 64, torch.float32, "mxfp4").bytes
+        assert least == 8 * 64 * 4 + 8 * 32 + 8 * 2 and approximately(row, least, least)
 
 
 def test_each_record_is_held_to_the_file():
@@ -419,3 +438,13 @@ def test_lengths_of_records_are_the_models():
         family = inside._families()[name]
         model = inside._Model(name, family.function, family.traffic, None, family.family, {}, {})
         assert inside._sizes_of(figures.case(name, shape, 1, 1, {}), model).items() >= sizes.items()
+
+
+def test_bars_begin_where_the_longest_name_ends():
+    """As with "recorded" behind the names of a GPU's own; and what the longest bar says still has its place."""
+    for name in ("torch", "flash_attention, plain, recorded", "torch.compile, autotuned, without graphs, recorded"):
+        row = inside._Row(name, "1,443   4.53 ms", inside.BLUE, (9.0, 0.0))
+        picture = inside._Picture([[inside._Group("Time of a call", [row], "")]])
+        assert inside._fitted(name, picture.zero - 8) == name
+        end = picture.zero + inside._MOST * picture.one + 8
+        assert inside._fitted(row.said, inside.WIDTH - end) == row.said
