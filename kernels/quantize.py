@@ -16,18 +16,10 @@ import torch
 from instruments.backend import tl, triton
 from kernels.arguments import check_no_grad, check_tensor, check_width
 from kernels.dequantize import dequantize, dequantize_traffic
-from kernels.quantize_codes import (
-    as_bytes,
-    block_scale,
-    coding,
-    encode,
-    fp32_scale,
-    largest_magnitude,
-    quantize_tile,
-    store_codes,
-)
+from kernels.quantize_codes import as_bytes, block_scale, coding, encode, fp32_scale, largest_magnitude
 from kernels.quantize_plan import TILE, groups_plan, kind, programs_of, quantize_ops, quantize_traffic, searchers
 from kernels.quantize_schemes import Quantized, Scheme, check_columns, empty, scheme_of
+from kernels.quantize_tile import groups_at, quantize_tile, store_codes
 from kernels.rows import MAX_COLS, as_rows
 
 __all__ = ["dequantize", "dequantize_traffic", "quantize", "quantize_ops", "quantize_traffic"]
@@ -53,7 +45,9 @@ def quantize_groups_kernel(
     LARGEST: tl.constexpr,
     LARGEST_BITS: tl.constexpr,
     ROUND_UP: tl.constexpr,
+    NATIVE: tl.constexpr,
     PARTIALS: tl.constexpr,
+    FLAT: tl.constexpr,
     GROUPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -61,17 +55,18 @@ def quantize_groups_kernel(
     [rows, cols] contiguous, scales [rows, groups_per_row]. SCALE: e4m3 and tensor want the tensor's, too."""
     program = tl.num_programs(0) - 1 - tl.program_id(0) if PARTIALS else tl.program_id(0)
     first = program.to(tl.int64) * GROUPS
-    group = (first % groups_per_row).to(tl.int32) + tl.arange(0, GROUPS)  # [GROUPS], from the first one's row on
-    row = first // groups_per_row + group // groups_per_row
-    start = group % groups_per_row * BLOCK
-    count = tl.where(row < rows, cols - start, 0)  # columns of the row from there on
+    top, row, start, count = groups_at(first, rows, cols, groups_per_row, FLAT, GROUPS, BLOCK)  # [GROUPS]
+    if FLAT:
+        row_stride, cols = BLOCK, BLOCK
+    if SCALE != "tensor":
+        scales_ptr += first
     col = tl.arange(0, BLOCK)[None, :]
-    at = x_ptr + row[:, None] * row_stride + (start[:, None] + col) * col_stride  # [GROUPS, BLOCK]
+    at = x_ptr + top * row_stride + (row[:, None] * row_stride + (start[:, None] + col) * col_stride)  # [GROUPS, BLOCK]
     x = tl.load(at, mask=col < count[:, None], other=0.0).to(tl.float32)
-    scale_at = first + tl.arange(0, GROUPS)
     quantize_tile(
-        x, row * cols + start, count, scale_at, codes_ptr, scales_ptr, partial_ptr, tensor_scale_ptr,
-        FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, PARTIALS, GROUPS, BLOCK,
+        x, row * cols + start, count, tl.arange(0, GROUPS),
+        codes_ptr + (top * cols // 2 if PACKED else top * cols), scales_ptr, partial_ptr, tensor_scale_ptr,
+        FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, NATIVE, PARTIALS, GROUPS, BLOCK,
     )  # fmt: skip
 
 
@@ -90,6 +85,7 @@ def quantize_squares_kernel(
     LARGEST: tl.constexpr,
     LARGEST_BITS: tl.constexpr,
     ROUND_UP: tl.constexpr,
+    NATIVE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -106,7 +102,7 @@ def quantize_squares_kernel(
     amax = largest_magnitude(largest_magnitude(x, 1), 0)
     scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, LARGEST_BITS, ROUND_UP)
     tl.store(scales_ptr + program, scale)
-    store_codes(codes_ptr, row * cols + start, count, encode(x * inverse, FORMAT, LARGEST), PACKED, ROWS, BLOCK)
+    store_codes(codes_ptr, row * cols + start, count, x * inverse, FORMAT, PACKED, LARGEST, NATIVE, ROWS, BLOCK)
 
 
 @triton.jit
@@ -119,6 +115,7 @@ def quantize_wide_rows_kernel(
     cols,
     FORMAT: tl.constexpr,
     LARGEST: tl.constexpr,
+    NATIVE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """A row with one fp32 scale, read twice in steps of [BLOCK], the second time backwards; tensors as above."""
@@ -137,8 +134,7 @@ def quantize_wide_rows_kernel(
     for back in tl.range(0, cols, BLOCK):
         col = last - back + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + col * col_stride, mask=col < cols, other=0.0, eviction_policy="evict_first").to(tl.float32)
-        code = encode(x * inverse, FORMAT, LARGEST)
-        tl.store(codes_ptr + col, code.to(codes_ptr.dtype.element_ty), mask=col < cols)
+        tl.store(codes_ptr + col, encode(x * inverse, FORMAT, LARGEST, NATIVE), mask=col < cols)
 
 
 @triton.jit
@@ -202,14 +198,15 @@ def quantize(x: torch.Tensor, scheme: Scheme | str, *, tensor_scale: torch.Tenso
     q = empty(x.shape, scheme, x.device)
     if not x.numel():
         return q
-    x, (codes, scales), consts = as_rows(x), outputs(q), coding(scheme)
+    x, (codes, scales), consts = as_rows(x), outputs(q), coding(scheme, x.device)
     rows, cols = x.shape
     if how == "squares":
         grid = (scales.numel(),)
         tile = {"ROWS": scheme.block[0], "BLOCK": scheme.block[1], "num_warps": 8}
         quantize_squares_kernel[grid](x, codes, scales, *x.stride(), rows, cols, **consts, **tile)
     elif how == "wide rows":
-        tile = {"FORMAT": scheme.format, "LARGEST": float(scheme.largest), "BLOCK": WIDE_BLOCK, "num_warps": WIDE_WARPS}
+        tile = {name: consts[name] for name in ("FORMAT", "LARGEST", "NATIVE")}
+        tile |= {"BLOCK": WIDE_BLOCK, "num_warps": WIDE_WARPS}
         quantize_wide_rows_kernel[(rows,)](x, codes, scales, *x.stride(), cols, **tile)
     else:
         place, config = groups_plan(scheme, rows, cols, x.is_contiguous())

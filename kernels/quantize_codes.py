@@ -1,14 +1,14 @@
 """Device functions that kernels of few bits share: codes of values, scales of blocks, and back.
 
 They give, bit by bit, what kernels/formats.py and kernels/quantize_schemes.py define, on every GPU and in the
-interpreter: nothing here asks for a type that a GPU may lack. A value is rounded to a format by one addition: next to a
-power of two that is 2^(23 - mantissa) times the value's own, fp32 has room for the format's digits and no more, so the
-sum is rounded as the format wants it, to nearest even.
-
-`coding(scheme)` gives the constants that a kernel needs for a scheme, by the names of its parameters.
+interpreter. GPUs from sm_89 on round to FP8 by an instruction. Elsewhere, and to four bits, a value is rounded by one
+addition: beside a power of two that is 2^(23 - mantissa) times the value's own, fp32 has room for the format's digits
+and no more, so the sum is rounded as the format wants it, to nearest even. Every product is rounded before such a sum
+sees it: a minimum stands between them, so that no compiler makes one fused multiply-add of both.
 """
 
 import struct
+from functools import cache
 
 import torch
 
@@ -23,13 +23,21 @@ E4M3_NAN = tl.constexpr(0x7F)
 E8M0_NAN = tl.constexpr(255)
 INF = tl.constexpr(float("inf"))  # and INF - INF is NaN: Triton refuses a global that does not equal itself
 FP32_INF_BITS = tl.constexpr(0x7F800000)
-#: 1.5 * 2^23: next to it fp32 holds integers alone, of either sign
-INTEGERS_ALONE = tl.constexpr(12582912.0)
-INTEGERS_ALONE_BITS = tl.constexpr(0x4B400000)
+#: 2^23: beside it fp32 holds integers alone, the even ones with even bits
+WHOLE = tl.constexpr(8388608.0)
 
 
-def coding(scheme: Scheme) -> dict:
-    """The constexprs FORMAT, SCALE, LARGEST, LARGEST_BITS (of fp32), ROUND_UP and PACKED of kernels that quantise."""
+@cache
+def has_fp8(device: torch.device) -> bool:
+    """Whether kernels there convert to FP8 by an instruction: on GPUs from sm_89 on."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
+
+
+def coding(scheme: Scheme, device: torch.device) -> dict:
+    """What kernels that quantise want to know of a scheme, by the names of their constexprs.
+
+    LARGEST_BITS: of fp32. NATIVE: whether FP8 is rounded by the GPU's own conversion, which gives the same.
+    """
     return {
         "FORMAT": scheme.format,
         "SCALE": "tensor" if scheme.block == (None, None) else scheme.scale_format,
@@ -37,6 +45,7 @@ def coding(scheme: Scheme) -> dict:
         "LARGEST": float(scheme.largest),
         "LARGEST_BITS": struct.unpack("<i", struct.pack("<f", scheme.largest))[0],
         "ROUND_UP": scheme.scale_rounding == "up",
+        "NATIVE": scheme.format == "e4m3" and has_fp8(device),
     }
 
 
@@ -68,21 +77,44 @@ def float_value(code, EXPONENT: tl.constexpr, MANTISSA: tl.constexpr):
 
 
 @triton.jit
-def integer_code(y, LARGEST: tl.constexpr):
-    """fp32 -> the nearest integer (int32), of two the even one, between -LARGEST and LARGEST."""
-    within = tl.minimum(tl.maximum(y, -LARGEST), LARGEST)
-    return (within + INTEGERS_ALONE).to(tl.int32, bitcast=True) - INTEGERS_ALONE_BITS
+def e2m1_steps(y):
+    """The code of |y| in E2M1, in the lowest bits of an int32, with anything above: codes count in halves up to 2, in
+    ones up to 4, then in twos, so of three roundings to integers the least is the code."""
+    magnitude = tl.minimum(tl.abs(y), 6.0)
+    halves, ones, twos = tl.fma(magnitude, 2.0, WHOLE), magnitude + (WHOLE + 2), tl.fma(magnitude, 0.5, WHOLE + 4)
+    return tl.minimum(tl.minimum(halves, ones), twos).to(tl.int32, bitcast=True)
 
 
 @triton.jit
-def encode(y, FORMAT: tl.constexpr, LARGEST: tl.constexpr):
-    """Values in units of their scale, fp32 -> codes (int32); of four bits, whatever is above these is to be dropped."""
-    if FORMAT == "e4m3":
-        return float_code(y, 4, 3, LARGEST)
-    elif FORMAT == "e2m1":
-        return float_code(y, 2, 1, LARGEST)
+def integer_steps(y, LARGEST: tl.constexpr):
+    """The nearest integer, of two the even one, within LARGEST, plus LARGEST + 1, in the lowest bits of an int32, with
+    anything above."""
+    return (tl.minimum(tl.maximum(y, -LARGEST), LARGEST) + (WHOLE + (LARGEST + 1))).to(tl.int32, bitcast=True)
+
+
+@triton.jit
+def encode(y, FORMAT: tl.constexpr, LARGEST: tl.constexpr, NATIVE: tl.constexpr):
+    """Values in units of their scale, fp32 -> codes of a byte, e4m3 or int8. NATIVE: by the GPU's own conversion."""
+    if FORMAT == "int8":
+        return (integer_steps(y, LARGEST) - 128).to(tl.int8)
+    elif NATIVE:
+        return y.to(tl.float8e4nv).to(tl.uint8, bitcast=True)
     else:
-        return integer_code(y, LARGEST)
+        return float_code(y, 4, 3, LARGEST).to(tl.uint8)
+
+
+@triton.jit
+def encode_pairs(y, FORMAT: tl.constexpr, LARGEST: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """Values in units of their scale, fp32 [ROWS, COLS] -> codes of four bits, e2m1 or int4, two a byte, the even
+    column in the low nibble: [ROWS, COLS / 2]."""
+    low, high = tl.split(tl.reshape(y, [ROWS, COLS // 2, 2]))
+    if FORMAT == "int4":
+        pair = integer_steps(low, LARGEST) + (integer_steps(high, LARGEST) << 4)
+        return (pair ^ 0x88).to(tl.uint8)  # from 8 more to two's complement
+    else:
+        pair = e2m1_steps(low) + (e2m1_steps(high) << 4)
+        signs = (low.to(tl.uint32, bitcast=True) >> 28) | ((high.to(tl.uint32, bitcast=True) >> 28) << 4)
+        return (pair | (signs & 0x88).to(tl.int32)).to(tl.uint8)
 
 
 @triton.jit
@@ -101,6 +133,7 @@ def decode(code, FORMAT: tl.constexpr):
 
 @triton.jit
 def _larger(a, b):
+    """The larger of two numbers; NaN where one of them is."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
 
@@ -166,65 +199,7 @@ def scale_value(scale, SCALE: tl.constexpr):
 
 
 @triton.jit
-def pack(code, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Codes of four bits [ROWS, COLS] -> bytes [ROWS, COLS / 2], the even column in the low nibble."""
-    low, high = tl.split(tl.reshape(code, [ROWS, COLS // 2, 2]))
-    return ((low & 15) | (high << 4)).to(tl.uint8)
-
-
-@triton.jit
 def unpack(packed, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Bytes [ROWS, COLS / 2] -> codes (int32) [ROWS, COLS], what `pack` packed."""
+    """Bytes [ROWS, COLS / 2] -> codes (int32) [ROWS, COLS], the even column from the low nibble."""
     both = packed.to(tl.int32)
     return tl.reshape(tl.join(both & 15, both >> 4), [ROWS, COLS])
-
-
-@triton.jit
-def store_codes(codes_ptr, first, count, code, PACKED: tl.constexpr, ROWS: tl.constexpr, COLS: tl.constexpr):
-    """Codes [ROWS, COLS] to contiguous memory, two a byte where PACKED: first [ROWS], the places of the rows' first
-    codes, even where packed; count [ROWS], how many of each row there are."""
-    if PACKED:
-        half = tl.arange(0, COLS // 2)[None, :]
-        tl.store(codes_ptr + first[:, None] // 2 + half, pack(code, ROWS, COLS), mask=half < count[:, None] // 2)
-    else:
-        col = tl.arange(0, COLS)[None, :]
-        tl.store(codes_ptr + first[:, None] + col, code.to(codes_ptr.dtype.element_ty), mask=col < count[:, None])
-
-
-@triton.jit
-def quantize_tile(
-    y,
-    first,
-    count,
-    scale_at,
-    codes_ptr,
-    scales_ptr,
-    partial_ptr,
-    tensor_scale_ptr,
-    FORMAT: tl.constexpr,
-    SCALE: tl.constexpr,
-    PACKED: tl.constexpr,
-    LARGEST: tl.constexpr,
-    LARGEST_BITS: tl.constexpr,
-    ROUND_UP: tl.constexpr,
-    PARTIALS: tl.constexpr,
-    GROUPS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Groups y [GROUPS, BLOCK], fp32, to memory as codes and scales; what is no value of a group is 0 in y.
-
-    first, count: as in store_codes. scale_at [GROUPS]: the places of the groups' scales, for groups of any values.
-    SCALE: 'tensor' for one scale of all, else the scheme's; it and e4m3 want the tensor's, see scale_of_tensor.
-    """
-    if SCALE == "tensor":
-        inverse = tl.div_rn(1.0, scale_of_tensor(partial_ptr, tensor_scale_ptr, LARGEST, PARTIALS))
-        code = encode(y * inverse, FORMAT, LARGEST)
-    else:
-        of_tensor = 1.0
-        if SCALE == "e4m3":
-            of_tensor = scale_of_tensor(partial_ptr, tensor_scale_ptr, LARGEST * E4M3_LARGEST, PARTIALS)
-        amax = largest_magnitude(y, 1)
-        scale, inverse = block_scale(amax, of_tensor, SCALE, LARGEST, LARGEST_BITS, ROUND_UP)  # [GROUPS]
-        tl.store(scales_ptr + scale_at, scale, mask=count > 0)
-        code = encode(y * inverse[:, None], FORMAT, LARGEST)
-    store_codes(codes_ptr, first, count, code, PACKED, GROUPS, BLOCK)

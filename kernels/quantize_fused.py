@@ -15,9 +15,10 @@ from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_no_grad, check_tensor
 from kernels.quantize import check_tensor_scale, outputs, with_tensor_scale
-from kernels.quantize_codes import coding, quantize_tile
+from kernels.quantize_codes import coding
 from kernels.quantize_plan import groups_plan, kind, programs_of, quantize_traffic
 from kernels.quantize_schemes import Quantized, Scheme, check_columns, empty, scheme_of
+from kernels.quantize_tile import groups_at, quantize_tile
 from kernels.rmsnorm import check_norm, rmsnorm_traffic
 from kernels.rows import RESIDENT_COLS, as_rows
 from kernels.swiglu import swiglu_traffic
@@ -43,6 +44,7 @@ def rmsnorm_quantize_kernel(
     LARGEST: tl.constexpr,
     LARGEST_BITS: tl.constexpr,
     ROUND_UP: tl.constexpr,
+    NATIVE: tl.constexpr,
     GROUPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -59,7 +61,7 @@ def rmsnorm_quantize_kernel(
     quantize_tile(
         y, row * cols + start, cols - start, row * tl.cdiv(cols, BLOCK) + group,
         codes_ptr, scales_ptr, tensor_scale_ptr, tensor_scale_ptr,
-        FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, 0, GROUPS, BLOCK,
+        FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, NATIVE, 0, GROUPS, BLOCK,
     )  # fmt: skip
 
 
@@ -83,26 +85,31 @@ def swiglu_quantize_kernel(
     LARGEST: tl.constexpr,
     LARGEST_BITS: tl.constexpr,
     ROUND_UP: tl.constexpr,
+    NATIVE: tl.constexpr,
+    FLAT: tl.constexpr,
     GROUPS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     """Groups of BLOCK columns, each with its scale, in a tile [GROUPS, BLOCK]: gate, up [rows, cols] of any strides,
     codes [rows, cols] contiguous, scales [rows, groups_per_row]."""
     first = tl.program_id(0).to(tl.int64) * GROUPS
-    group = (first % groups_per_row).to(tl.int32) + tl.arange(0, GROUPS)  # [GROUPS], from the first one's row on
-    row = first // groups_per_row + group // groups_per_row
-    start = group % groups_per_row * BLOCK
-    count = tl.where(row < rows, cols - start, 0)  # columns of the row from there on
-    col = start[:, None] + tl.arange(0, BLOCK)[None, :]  # [GROUPS, BLOCK]
-    mask = tl.arange(0, BLOCK)[None, :] < count[:, None]
-    gate = tl.load(gate_ptr + row[:, None] * gate_row_stride + col * gate_col_stride, mask=mask, other=0.0)
-    up = tl.load(up_ptr + row[:, None] * up_row_stride + col * up_col_stride, mask=mask, other=0.0).to(tl.float32)
-    gate = gate.to(tl.float32)
+    top, row, start, count = groups_at(first, rows, cols, groups_per_row, FLAT, GROUPS, BLOCK)  # [GROUPS]
+    if FLAT:
+        gate_row_stride, up_row_stride, cols = BLOCK, BLOCK, BLOCK
+    if SCALE != "tensor":
+        scales_ptr += first
+    within = tl.arange(0, BLOCK)[None, :]
+    mask = within < count[:, None]
+    row_at, col = row[:, None], start[:, None] + within
+    gate_ptr += top * gate_row_stride
+    up_ptr += top * up_row_stride
+    gate = tl.load(gate_ptr + (row_at * gate_row_stride + col * gate_col_stride), mask=mask, other=0.0).to(tl.float32)
+    up = tl.load(up_ptr + (row_at * up_row_stride + col * up_col_stride), mask=mask, other=0.0).to(tl.float32)
     y = gate / (1 + tl.exp2(gate * -LOG2E)) * up
     quantize_tile(
-        y, row * cols + start, count, first + tl.arange(0, GROUPS),
-        codes_ptr, scales_ptr, tensor_scale_ptr, tensor_scale_ptr,
-        FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, 0, GROUPS, BLOCK,
+        y, row * cols + start, count, tl.arange(0, GROUPS),
+        codes_ptr + (top * cols // 2 if PACKED else top * cols), scales_ptr, tensor_scale_ptr, tensor_scale_ptr,
+        FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, NATIVE, 0, GROUPS, BLOCK,
     )  # fmt: skip
 
 
@@ -151,7 +158,7 @@ def rmsnorm_quantize(
             *x.stride(),
             cols,
             eps,
-            **coding(scheme),
+            **coding(scheme, x.device),
             **row_tile(scheme, cols),
         )
     return q
@@ -184,7 +191,7 @@ def swiglu_quantize(
         place, config = groups_plan(scheme, *gate.shape, contiguous)
         strides = (place["cols"], 1) * 2 if contiguous else (*gate.stride(), *up.stride())
         swiglu_quantize_kernel[(programs_of(place, config),)](
-            gate, up, *outputs(q), tensor_scale, *strides, **place, **coding(scheme), **config
+            gate, up, *outputs(q), tensor_scale, *strides, **place, **coding(scheme, gate.device), **config
         )
     return q
 

@@ -38,10 +38,11 @@ def groups_plan(scheme: Scheme, rows: int, cols: int, contiguous: bool = True) -
     Where no group ends early and all is contiguous, a group is a row: then no place takes a division to find.
     """
     block = scheme.block[1] or (CHUNK if scheme.block[0] is None else max(16, triton.next_power_of_2(cols)))
-    if contiguous and cols % block == 0:
+    flat = contiguous and cols % block == 0
+    if flat:
         rows, cols = rows * cols // block, block
     groups = max(1, TILE // block)
-    config = {"GROUPS": groups, "BLOCK": block, "num_warps": min(16, groups * block // 512)}
+    config = {"FLAT": flat, "GROUPS": groups, "BLOCK": block, "num_warps": min(16, groups * block // 512)}
     return {"rows": rows, "cols": cols, "groups_per_row": ceil(cols / block)}, config
 
 

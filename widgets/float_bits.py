@@ -6,6 +6,7 @@ import ipywidgets
 import numpy as np
 import torch
 import traitlets
+from matplotlib.collections import PolyCollection
 from matplotlib.patches import Rectangle
 
 from kernels.formats import FORMATS, FP32_BIAS, FP32_MANTISSA, Format, encode
@@ -88,8 +89,9 @@ class Bits(ipywidgets.VBox):
         self._setting = True
         self._slider.value = self.value
         for at, button in enumerate(self._buttons):
-            button.value = bool(self.value >> (MOST - 1 - at) & 1)
-            button.description = str(int(button.value))
+            bit = self.value >> (MOST - 1 - at) & 1
+            with button.hold_sync():  # one message for both
+                button.value, button.description = bool(bit), str(bit)
         self._setting = False
 
 
@@ -180,10 +182,7 @@ class _Picture:
         self.bits = self.figure.add_axes((self._LEFT, 0.72, self._RIGHT - self._LEFT, 0.17))
         self.bits.set(xlim=(0, MOST), ylim=(0, 1))
         self.bits.axis("off")
-        self.cells = [
-            self.bits.add_patch(Rectangle((at, 0), 1, 1, edgecolor="white", linewidth=1.5, animated=True))
-            for at in range(MOST)
-        ]
+        self.cells = self.bits.add_collection(PolyCollection([], edgecolors="white", linewidths=1.5, animated=True))
         look = {"ha": "center", "va": "center", "animated": True}
         self.digits = [self.bits.text(at + 0.5, 0.48, "", fontsize=11, weight="bold", **look) for at in range(MOST)]
         names = (("sign", _SIGN), ("exponent", _EXPONENT), ("mantissa", _MANTISSA))
@@ -222,12 +221,11 @@ class _Picture:
     def show(self, form: Format, code: int, held: float):
         if form.name != self.format:
             self._fit(form)
-        width = min(1.6, MOST / form.bits)
-        for at in range(form.bits):
-            one = code >> (form.bits - 1 - at) & 1
-            colour, ink = _SIGN if at == 0 else _EXPONENT if at <= form.exponent else _MANTISSA
-            self.cells[at].set(facecolor=colour if one else "#e9e9e9")
-            self.digits[at].set(text=str(one), color="white" if one else ink, x=(at + 0.5) * width)
+        ones = [code >> bit & 1 for bit in reversed(range(form.bits))]
+        fields_of = [_SIGN, *[_EXPONENT] * form.exponent, *[_MANTISSA] * form.mantissa]
+        self.cells.set_facecolors([colour if one else "#e9e9e9" for one, (colour, _) in zip(ones, fields_of)])
+        for digit, one, (_, ink) in zip(self.digits, ones, fields_of):
+            digit.set(text=str(one), color="white" if one else ink)
         finite = math.isfinite(held)
         self.product.set_text(f"{_taken_apart(form, code)} = {_said(held)}" if finite else _no_number(form, held))
         self.there.set_data(*(([abs(held)], [0.5]) if finite and held else ([], [])))
@@ -248,9 +246,10 @@ class _Picture:
         """What changes with the format alone."""
         self.format = form.name
         width = min(1.6, MOST / form.bits)
-        for at, (cell, digit) in enumerate(zip(self.cells, self.digits)):
-            cell.set(visible=at < form.bits, x=at * width, width=width)
-            digit.set_visible(at < form.bits)
+        lefts = [at * width for at in range(form.bits)]
+        self.cells.set_verts([[(x, 0), (x + width, 0), (x + width, 1), (x, 1)] for x in lefts])
+        for at, digit in enumerate(self.digits):
+            digit.set(visible=at < form.bits, x=(at + 0.5) * width)
         for text, words, x in zip(
             self.names,
             (

@@ -1,5 +1,7 @@
 """The number line panel: all values that a format has at a scale, and how far rounding to them moves a number."""
 
+from functools import cache
+
 import ipywidgets
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ _X = np.geomspace(*RANGE, 1600, dtype=np.float32)
 _RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 
 
+@cache
 def all_values(format: str) -> np.ndarray:
     """Every finite value of a format at scale 1, in ascending order."""
     most = INTEGERS.get(format)
@@ -131,6 +134,7 @@ class _Picture:
         ]
         (self.curve,) = error.plot([], [], color=BLUE, linewidth=1, animated=True)
         (self.point,) = error.plot([], [], "o", color=ORANGE, markeredgecolor=BLACK, markersize=9, **look)
+        self.widths = {}
         self.drawn = ()  # format and scale whose values were drawn last
 
     def show(self, format: str, line: np.ndarray, scale: float, x: float, held: float):
@@ -178,7 +182,11 @@ class _Picture:
             zone.set(x=low, width=high - low)
             text.set_x(np.sqrt(low * high))
             room = np.diff(self.error.transData.transform([(low, 1), (high, 1)])[:, 0])[0] - 6
-            for word in (*said, ""):
-                text.set_text(word)
-                if text.get_window_extent().width <= room:
-                    break
+            text.set_text(next((word for word in said if self._width(text, word) <= room), ""))
+
+    def _width(self, text, words: str) -> float:
+        """Pixels that words take."""
+        if words not in self.widths:
+            text.set_text(words)
+            self.widths[words] = text.get_window_extent().width
+        return self.widths[words]

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from instruments import backend
 from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels.quantize import dequantize, dequantize_traffic, quantize, quantize_ops, quantize_traffic
+from kernels.quantize_codes import has_fp8
 from kernels.quantize_plan import kind
 from kernels.quantize_schemes import SCHEMES, Scheme, dequantize_reference, quantize_reference
 from kernels.rows import RESIDENT_COLS
@@ -61,6 +63,18 @@ def test_any_bits_of_fp32(name):
     generator = torch.Generator().manual_seed(3)
     x = torch.randint(-(2**31), 2**31, (4, 512), generator=generator).to(torch.int32).view(FP32)
     check(torch.where(x.isfinite(), x, 1.0).to(DEVICE), name)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("fp8", "mxfp8"))])
+def test_the_gpus_conversion_and_the_sum_round_alike(name, monkeypatch):
+    """Both ways to FP8, whichever is chosen here; the interpreter converts as a GPU does."""
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randint(-(2**31), 2**31, (3, 512), generator=generator).to(torch.int32).view(FP32)
+    x = torch.cat([torch.where(x.isfinite(), x, 0.0).to(DEVICE), heavy(2, 512, dtype=FP32)])
+    both = backend.mode() == "interpreted" or has_fp8(torch.device(DEVICE))
+    for native in (False, True) if both else (False,):
+        monkeypatch.setattr("kernels.quantize_codes.has_fp8", lambda device, native=native: native)
+        check(x, name)
 
 
 def test_squares_with_ragged_edges():
@@ -165,14 +179,19 @@ def test_what_eager_ops_move():
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("arch", [80, 90, 100])
-@pytest.mark.parametrize("name", NAMES)
-def test_nothing_spills(name, arch):
+@pytest.mark.parametrize(
+    "name, arch",
+    [*((name, 90) for name in NAMES), *((name, arch) for name in ("fp8_1x128", "nvfp4") for arch in (80, 100))],
+)
+def test_nothing_spills(name, arch, monkeypatch):
     """At a width of whole groups and a ragged one; FP8 asks for no type that sm_80 lacks."""
+    monkeypatch.setattr("kernels.quantize_codes.has_fp8", lambda device: arch >= 89)
     for shape in ((4, 1002), (4, RESIDENT_COLS)):
         x = torch.empty(shape, dtype=BF16, device=DEVICE)
         for binary in compiled(lambda: dequantize(quantize(x, name)), arch=arch):
             assert binary.spills <= SPILLS, (binary, shape)
+            if binary.name.startswith("quantize_") and SCHEMES[name].format == "e4m3":
+                assert ("F2FP.SATFINITE.E4M3" in binary.sass) == (arch >= 89)
 
 
 X = torch.ones(2, 8, device=DEVICE)

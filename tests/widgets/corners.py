@@ -33,8 +33,8 @@ WATCHED = {
     "watch a product": lambda: widgets.watch(matmul, torch.rand(70, 48), torch.rand(48, 90), path="tiled"),
 }
 NAMES = [*widgets.PANELS, *WATCHED]
-MOST = 1500  # corners of a panel; of more, so many are drawn by lot, the same ones every time
-BETWEEN = 300  # settings inside the ranges, drawn by lot
+MOST = 1000  # corners of a panel; of more, so many are drawn by lot, the same ones every time
+BETWEEN = 200  # settings inside the ranges, drawn by lot
 
 
 def made(name: str):

@@ -1,0 +1,175 @@
+"""Quantise, dequantise, and RMSNorm and SwiGLU that quantise what they give.
+
+What is compared is the codes. Peers are what one writes in PyTorch: by its own conversion for eight bits, by integers,
+as the reference does, for four, which it has no conversion to.
+"""
+
+import torch
+import torch.nn.functional as F
+
+from bench.cases import SHAPES, Case, by_columns, compiled, launch_of, random
+from kernels.quantize import dequantize, dequantize_traffic, quantize, quantize_traffic
+from kernels.quantize_fused import rmsnorm_quantize, rmsnorm_quantize_traffic, swiglu_quantize, swiglu_quantize_traffic
+from kernels.quantize_schemes import SCHEMES, Quantized, Scheme, dequantize_reference, quantize_reference
+from kernels.rmsnorm import rmsnorm, rmsnorm_reference
+from kernels.swiglu import swiglu, swiglu_reference
+
+RAGGED = tuple((rows, cols + cols % 2) for rows, cols in SHAPES)  # even: four bits are packed two a byte
+EPS = 1e-6
+OF_TENSOR = ("fp8_tensor", "nvfp4")
+
+
+def _in_torch(x: torch.Tensor, scheme: Scheme) -> tuple[torch.Tensor, torch.Tensor]:
+    """(codes, scales) as one writes it in PyTorch, for sizes that blocks divide."""
+    if scheme.bits == 4:
+        q = quantize_reference(x, scheme)
+        return q.codes, q.scales
+    rows, cols = x.shape
+    block_rows, block_cols = scheme.block_of(rows, cols)
+    blocks = x.float().view(rows // block_rows, block_rows, cols // block_cols, block_cols)
+    scale = blocks.abs().amax((1, 3), keepdim=True) / scheme.largest
+    if scheme.scale_format == "e8m0":
+        scale = torch.exp2(torch.floor(torch.log2(scale * scheme.largest)) - 8)
+    scaled = (blocks / scale).clamp(-scheme.largest, scheme.largest)
+    scaled = scaled.round() if scheme.format == "int8" else scaled
+    return scaled.to(scheme.code_dtype).view(rows, cols), scale.view(scheme.scales_shape(rows, cols))
+
+
+def _codes(q: Quantized) -> tuple:
+    return tuple(tensor for tensor in (q.codes, q.scales) if tensor is not None)
+
+
+def _scale(q: Quantized) -> torch.Tensor:
+    """The tensor's scale."""
+    return q.tensor_scale if q.scheme.has_tensor_scale else q.scales.view(())
+
+
+def _quantize(name, rows, cols, dtype=torch.bfloat16):
+    scheme = SCHEMES[name]
+
+    def arguments():
+        x = random(rows, cols, dtype=dtype)
+        return (x, _scale(quantize_reference(x, scheme))) if name in OF_TENSOR else (x,)
+
+    implementations = {
+        "bytes-first": lambda: lambda x, *scale: _codes(quantize(x, scheme)),
+        "torch": lambda: lambda x, *scale: _in_torch(x, scheme),
+        "torch.compile": lambda: compiled(lambda x, *scale: _in_torch(x, scheme)),
+    }
+    if name in OF_TENSOR:
+        implementations["bytes-first, scale given"] = lambda: (
+            lambda x, scale: _codes(quantize(x, scheme, tensor_scale=scale))
+        )
+    return Case(
+        f"quantize_{name}",
+        (rows, cols),
+        dtype,
+        arguments,
+        quantize_traffic(rows, cols, dtype, scheme),
+        lambda x, *scale: quantize_reference(x, scheme).codes.double(),
+        implementations,
+    )
+
+
+def _dequantize(name, rows, cols, dtype=torch.bfloat16):
+    scheme = SCHEMES[name]
+
+    def arguments():
+        return _codes(quantize(random(rows, cols, dtype=dtype), scheme))
+
+    def back(codes, scales):
+        return Quantized(codes, scales, None, scheme, (rows, cols))
+
+    def in_torch(codes, scales):
+        return dequantize_reference(back(codes, scales)).to(dtype)
+
+    return Case(
+        f"dequantize_{name}",
+        (rows, cols),
+        dtype,
+        arguments,
+        dequantize_traffic(rows, cols, dtype, scheme),
+        lambda codes, scales: dequantize_reference(back(codes, scales)).double(),
+        {
+            "bytes-first": lambda: lambda codes, scales: dequantize(back(codes, scales), dtype),
+            "torch": lambda: in_torch,
+            "torch.compile": lambda: compiled(in_torch),
+        },
+    )
+
+
+def _rmsnorm(name, rows, cols, dtype=torch.bfloat16):
+    scheme = SCHEMES[name]
+
+    def in_torch(x, weight):
+        return _in_torch(F.rms_norm(x, (cols,), weight, EPS), scheme)
+
+    return Case(
+        f"rmsnorm_quantize_{name}",
+        (rows, cols),
+        dtype,
+        lambda: (random(rows, cols, dtype=dtype), random(cols, dtype=dtype)),
+        rmsnorm_quantize_traffic(rows, cols, dtype, scheme),
+        lambda x, w: quantize_reference(rmsnorm_reference(x.float(), w.float(), EPS), scheme).codes.double(),
+        {
+            "bytes-first": lambda: lambda x, weight: _codes(rmsnorm_quantize(x, weight, scheme, EPS)),
+            "rmsnorm, then quantize": lambda: lambda x, w: _codes(quantize(rmsnorm(x, w, EPS), scheme)),
+            "torch": lambda: in_torch,
+            "torch.compile": lambda: compiled(in_torch),
+        },
+    )
+
+
+def _swiglu(name, rows, cols, dtype=torch.bfloat16):
+    scheme = SCHEMES[name]
+
+    def in_torch(gate, up):
+        return _in_torch(swiglu_reference(gate, up), scheme)
+
+    return Case(
+        f"swiglu_quantize_{name}",
+        (rows, cols),
+        dtype,
+        lambda: (random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype)),
+        swiglu_quantize_traffic(rows, cols, dtype, scheme),
+        lambda gate, up: quantize_reference(swiglu_reference(gate.float(), up.float()), scheme).codes.double(),
+        {
+            "bytes-first": lambda: lambda gate, up: _codes(swiglu_quantize(gate, up, scheme)),
+            "swiglu, then quantize": lambda: lambda gate, up: _codes(quantize(swiglu(gate, up), scheme)),
+            "torch": lambda: in_torch,
+            "torch.compile": lambda: compiled(in_torch),
+        },
+    )
+
+
+def cases() -> list[Case]:
+    return [
+        *(_quantize(name, 8192, 8192) for name in SCHEMES),
+        _quantize("fp8_1x128", 16384, 4096),
+        *(_dequantize(name, 8192, 8192) for name in ("fp8_row", "mxfp4", "int8_row")),
+        *(_rmsnorm(name, 8192, 8192) for name in ("fp8_row", "fp8_1x128", "mxfp8", "mxfp4")),
+        _rmsnorm("fp8_row", 16384, 4096),
+        _rmsnorm("fp8_1x128", 8192, 5120),
+        *(_swiglu(name, 8192, 14336) for name in ("fp8_row", "fp8_1x128", "mxfp4")),
+    ]
+
+
+def counted() -> list:
+    return [launch_of(_quantize("fp8_1x128", 8192, 8192)), launch_of(_rmsnorm("fp8_row", 8192, 8192))]
+
+
+def sanitize(rows, cols, dtype):
+    """Every kernel in every scheme, and tensors whose columns lie together."""
+    x, other = random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype)
+    for scheme in SCHEMES.values():
+        q = quantize(x, scheme)
+        dequantize(q)
+        dequantize(quantize(by_columns(x), scheme))
+        given = {"tensor_scale": _scale(q)} if scheme.name in OF_TENSOR else {}
+        quantize(x, scheme, **given)
+        if scheme.block[0] == scheme.block[1] and scheme.block[0] or scheme.block[1] is None and cols > 16_384:
+            continue  # squares, and rows too wide to be kept
+        if cols <= 16_384:
+            rmsnorm_quantize(x, other[0], scheme, **given)
+        swiglu_quantize(by_columns(x), other, scheme, **given)
+        swiglu_quantize(x, other, scheme, **given)
