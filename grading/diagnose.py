@@ -157,7 +157,7 @@ def row_errors(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
     """||out - ref|| / ||ref|| of every row (last axis); inf where one is NaN or infinite and not both alike, or where a
     row of zeros is not zero."""
     rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(-1, 1)
-    rows, right = settled(rows, reference.reshape(rows.shape))
+    rows, right = settled(*(of.astype(np.float64) for of in (rows, reference.reshape(rows.shape))))
     with np.errstate(all="ignore"):
         size = np.linalg.norm(right, axis=1)
         distance = np.linalg.norm(rows - right, axis=1)
@@ -165,9 +165,14 @@ def row_errors(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(error), np.inf, error)  # whatever is NaN is wrong
 
 
+def is_whole(dtype: str) -> bool:
+    """Whether values of this dtype are integers."""
+    return dtype.startswith(("int", "uint", "bool"))
+
+
 def allowed(reference: np.ndarray, dtype: str) -> float:
-    """The limit for a row of this result."""
-    return limit(dtype, reference.shape[-1] if reference.ndim > 1 else 1)
+    """The limit for a row of this result; integers, codes say, are exact."""
+    return 0.0 if is_whole(dtype) else limit(dtype, reference.shape[-1] if reference.ndim > 1 else 1)
 
 
 def matches(got: Got, expected: Expected, slack: float = 1.0) -> bool:
@@ -790,7 +795,8 @@ def _explains(got: Got, e: Expected, guess: Expected) -> bool:
 
 def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widths: list = ()) -> Finding:
     """Read the pattern of a wrong tensor. widths: what a tile may be wide."""
-    values, reference = got.values, e.values
+    whole = is_whole(e.dtype)
+    values, reference = (of.astype(np.float64) for of in (got.values, e.values))
     tensors = [t for t in (arguments or {}).values() if isinstance(t, Tensor)]
     dtypes = {e.dtype, *(t.dtype for t in tensors)} if tensors else {"fp16"}
     per_row = values.ndim == 1 and (not tensors or _per_row(len(values), arguments))
@@ -816,10 +822,8 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
         shape=list(table.shape),
         map=picture(element),
     )
-    seen = (
-        f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {_share(element)} of {e.name} "
-        f"is off, the worst {'row ' * (values.ndim > 1)}by {errors.max():.1e} (limit {most:.0e})"
-    )
+    seen = f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {_share(element)} of {e.name} is "
+    seen += "wrong" if whole else f"off, the worst {'row ' * (values.ndim > 1)}by {errors.max():.1e} (limit {most:.0e})"
     rows, columns = element.any(axis=1), element.any(axis=0)
     wide = table.shape[1] > 1
 
@@ -845,7 +849,7 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
             )
         return Finding("overflow" if "fp16" in dtypes else "infinite", seen, place=place)
     if not table.any() and right.any():
-        if "fp16" in dtypes:
+        if "fp16" in dtypes and not whole:
             return Finding(
                 "overflow",
                 f"{e.name} is zero everywhere: a square or a sum that overflowed to infinity, in a divisor, does that",
@@ -858,7 +862,7 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
         for sixteen in ("bf16", "fp16"):
             if np.array_equal(rounded(table, sixteen), table) and not np.array_equal(rounded(right, sixteen), right):
                 return Finding("rounded_output", f"every value of {e.name} is a {sixteen} number: {seen}", place=place)
-    told = (table.shape[1] >= FEW or per_row) and np.isfinite(right).all()
+    told = (table.shape[1] >= FEW or per_row) and np.isfinite(right).all() and not whole
     factors = _row_factors(table, right, most) if told else None
     if factors is not None:
         cols = max((t.shape[-1] for t in tensors if len(t.shape) > 1), default=1) if per_row else table.shape[1]
@@ -872,7 +876,7 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
     if wide and telling.any() and element[rows].mean() > 0.5:
         listed = ", ".join(str(int(r)) for r in np.flatnonzero(rows)[:5])
         return Finding("some_rows", f"only rows {listed}{'...' * int(rows.sum() > 5)} are wrong: {seen}", place=place)
-    if errors.max() < SIXTEEN_BIT_ROUNDING:
+    if errors.max() < SIXTEEN_BIT_ROUNDING and not whole:
         seen += _manner(table, right, e.dtype)
     return Finding("wrong", seen, place=place)
 

@@ -1,10 +1,10 @@
 """What is left of a sum of FP8 products: as the GPU's matrix unit adds them, and as a model of Hopper's does.
 
 `fp8_sums` multiplies codes without scales by the plain kernel of scaled_matmul.py. `simulated_sums` does in torch what
-explains its results on Hopper (bench/machine.py, part "accumulator"): an instruction adds 32 products to a sum; all are
-aligned to the largest of them and cut off, towards zero, BITS bits below its leading one; so is the new sum. The report
-on DeepSeek-V3 (2024) found about 14 bits, and promotes every 128 products. The interpreter, like GPUs without FP8, adds
-in fp32.
+an H200's does, bit by bit (bench/machine.py, part "accumulator", compares them): an instruction adds 32 products to a
+sum. All 33 are cut off, towards zero, BITS bits below the largest exponent among them, that of a product being the sum
+of its factors' exponents; so is the new sum below its own. The report on DeepSeek-V3 (2024) found about 14 bits, and
+promotes every 128 products. The interpreter, like GPUs without FP8, adds in fp32.
 """
 
 import torch
@@ -14,16 +14,16 @@ from kernels.arguments import check_tensor
 from kernels.quantize_codes import as_bytes
 from kernels.scaled_matmul import GROUP_M, plan_of, scaled_matmul_kernel
 
-BITS = 13  # kept below the leading one of the largest addend
+BITS = 13  # kept below the largest exponent of what is added
 INSTRUCTION = 32  # products that one instruction adds
 EVERY = (None, 128, 64, 32)  # products after which a sum can be promoted
 LARGEST_RATIO = 20  # one_large's, as a power of two
 
 
 def _check(x, weight, promote_every):
-    check_tensor("x", x, dtypes=(torch.float8_e4m3fn,))
-    check_tensor("weight", weight, like=x, dtypes=(torch.float8_e4m3fn,))
     for name, codes in {"x": x, "weight": weight}.items():
+        if codes.dtype != torch.float8_e4m3fn:
+            raise ValueError(f"{name}: got dtype {codes.dtype}, expected torch.float8_e4m3fn")
         if codes.dim() != 2 or codes.shape[1] != x.shape[1] or not codes.numel() or not codes.is_contiguous():
             raise ValueError(f"{name}: got shape {tuple(codes.shape)}, expected [rows, {x.shape[-1]}], contiguous")
     if promote_every not in EVERY:
@@ -36,6 +36,8 @@ def fp8_sums(x: torch.Tensor, weight: torch.Tensor, promote_every: int | None = 
     x: [M, K], weight: [N, K], float8_e4m3fn. promote_every: products after which the sum is added to another in fp32
     registers: None for never, 128, 64 or 32. Raises ValueError naming the argument.
     """
+    check_tensor("x", x, dtypes=(torch.float8_e4m3fn,))
+    check_tensor("weight", weight, like=x, dtypes=(torch.float8_e4m3fn,))
     _check(x, weight, promote_every)
     (M, K), N = x.shape, weight.shape[0]
     y = torch.empty((M, N), dtype=torch.float32, device=x.device)
@@ -56,7 +58,7 @@ def _cut(values: torch.Tensor, exponent: torch.Tensor, bits: int) -> torch.Tenso
 
 def _exponent(values: torch.Tensor) -> torch.Tensor:
     """Of the leading one; very low for zero."""
-    return torch.where(values == 0, -500, torch.frexp(values).exponent - 1)
+    return torch.where(values == 0, -300, torch.frexp(values).exponent - 1)
 
 
 def simulated_sums(
@@ -64,13 +66,15 @@ def simulated_sums(
 ) -> torch.Tensor:
     """The same by the model of a matrix unit that keeps `bits`: fp64 [M, N]. Arguments as of `fp8_sums`; slow."""
     _check(x, weight, promote_every)
-    x, weight = x.double(), weight.double()
-    promoted = torch.zeros(len(x), len(weight), dtype=torch.float64, device=x.device)
+    x, weight = x.double()[:, None], weight.double()[None]
+    x_exponent, weight_exponent = _exponent(x), _exponent(weight)
+    promoted = torch.zeros(x.shape[0], weight.shape[1], dtype=torch.float64, device=x.device)
     total = torch.zeros_like(promoted)
-    for start in range(0, x.shape[1], INSTRUCTION):
-        some = slice(start, start + INSTRUCTION)
-        addends = torch.cat([x[:, None, some] * weight[None, :, some], total[:, :, None]], dim=2)
-        total = _cut(addends, _exponent(addends).amax(2, keepdim=True), bits).sum(2)
+    for start in range(0, x.shape[2], INSTRUCTION):
+        some = (..., slice(start, start + INSTRUCTION))
+        addends = torch.cat([x[some] * weight[some], total[:, :, None]], dim=2)
+        exponents = torch.cat([x_exponent[some] + weight_exponent[some], _exponent(total)[:, :, None]], dim=2)
+        total = _cut(addends, exponents.amax(2, keepdim=True), bits).sum(2)
         total = _cut(total, _exponent(total), bits)
         if promote_every and (start + INSTRUCTION) % promote_every == 0:
             promoted = (promoted + total).float().double()

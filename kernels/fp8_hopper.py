@@ -169,7 +169,7 @@ class Plan:
 
 
 FAST = (Plan(2, 256, 4, 128, 240, 1.0), Plan(2, 128, 6, 64, 240, 1.03))
-PROMOTED = (Plan(3, 128, 5, 64, 160, 1.0), Plan(2, 128, 6, 64, 240, 1.08))
+PROMOTED = (Plan(3, 128, 4, 128, 160, 1.0), Plan(2, 128, 6, 64, 240, 1.1))
 
 
 def _describe(matrix: torch.Tensor, rows: int, cols: int = LINE):

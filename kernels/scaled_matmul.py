@@ -24,7 +24,7 @@ from kernels.quantize_codes import as_bytes, decode
 from kernels.quantize_schemes import Quantized, Scheme, dequantize_reference, scheme_of
 
 GROUP_M = 8
-TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8, "num_stages": 3}
+TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 128, "num_warps": 8, "num_stages": 4}
 SMALL_TILE = TILE | {"BLOCK_M": 64, "num_stages": 2}  # where operands come through registers
 SCALED = ("fp8_tensor", "fp8_row")
 OUTPUTS = (torch.bfloat16, torch.float16, torch.float32)

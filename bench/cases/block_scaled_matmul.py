@@ -2,7 +2,7 @@
 
 import torch
 
-from bench.cases import Case, by_columns
+from bench.cases import Case, Counted, by_columns, launch_of
 from bench.cases.scaled_matmul import RAGGED, SHAPES, in_bf16, operands, quantized
 from kernels.block_scaled_matmul import (
     WEIGHT_SCHEME,
@@ -12,7 +12,7 @@ from kernels.block_scaled_matmul import (
     block_scaled_matmul_traffic,
 )
 
-__all__ = ["RAGGED", "cases", "sanitize"]
+__all__ = ["RAGGED", "cases", "counted", "sanitize"]
 
 
 def _torch():
@@ -56,3 +56,7 @@ def sanitize(M, N, K, dtype):
     for path in (None, "plain"):
         block_scaled_matmul(x, weight, path=path)
     block_scaled_matmul(x, weight, out_dtype=torch.float32)
+
+
+def counted() -> list[Counted]:
+    return [launch_of(cases()[0], name) for name in ("bytes-first", "bytes-first, plain")]

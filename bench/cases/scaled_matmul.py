@@ -2,7 +2,7 @@
 
 import torch
 
-from bench.cases import Case, random
+from bench.cases import Case, Counted, launch_of, random
 from kernels.quantize_schemes import Quantized, dequantize_reference, quantize_reference
 from kernels.scaled_matmul import scaled_matmul, scaled_matmul_reference, scaled_matmul_traffic
 
@@ -77,3 +77,7 @@ def sanitize(M, N, K, dtype):
             for path in (None, "plain"):
                 scaled_matmul(x, weight, accumulate=accumulate, path=path)
         scaled_matmul(x, weight, out_dtype=torch.float32)
+
+
+def counted() -> list[Counted]:
+    return [launch_of(cases()[0], name) for name in ("bytes-first", "bytes-first, plain")]

@@ -157,7 +157,9 @@ def slip_answers(solution: dict) -> list:
             ):  # tasks share slips, and not their texts
                 source = edited(solution[task.id], *changes)
                 made.append(Answer(f"slip: {slip.fault}", task.id, source, False, ("slip",), (slip.fault,)))
-            elif not task.kernel and not any(isinstance(v, Tensor) for v in task.cases[0].make(Draw([1], 0)).values()):
+            elif not task.kernel and not any(
+                isinstance(v, Tensor) for c in task.cases for v in c.make(Draw([1], 0)).values()
+            ):
                 made += [
                     Answer(
                         f"slip: {slip.fault}, way {way} of {name}",

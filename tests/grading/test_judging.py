@@ -49,6 +49,18 @@ def test_nan_and_infinity_never_pass(reference):
         assert not matches(Got(values, "fp32"), Expected("y", reference, "fp32"))
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int32"])
+def test_integers_are_exact(dtype):
+    """A code is another number in its neighbour's place, and its difference may not wrap around."""
+    right = np.array([[1, 2, 3, 4] * 4, [100, 0, 90, 7] * 4], dtype=dtype)
+    expected = Expected("codes", right.astype(np.int64), dtype)
+    assert matches(Got(right, dtype), expected)
+    for wrong in (right + np.eye(2, 16, dtype=dtype), right[::-1], right * np.array(2, dtype), 0 * right):
+        assert not matches(Got(wrong, dtype), expected)
+        found = _shape_of_failure(Got(wrong, dtype), expected)
+        assert found.kind in ("wrong", "some_rows") and "limit" not in found.text and "16" not in found.text
+
+
 def test_what_is_not_finite_is_right_where_the_reference_is_so_alike():
     reference = np.array([1.0, -np.inf, np.nan, 2.0])  # of an empty row the log-sum-exp is -inf
     assert matches(Got(reference.copy(), "fp32"), Expected("lse", reference, "fp32"))

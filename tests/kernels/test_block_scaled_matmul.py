@@ -71,7 +71,13 @@ def test_traffic_is_that_of_its_schemes():
 
 
 @pytest.mark.parametrize(
-    "arch, instruction", [(80, "mma.sync"), (89, "mma.sync (fp8)"), (90, "wgmma (fp8)"), (100, "tcgen05")]
+    "arch, instruction",
+    [
+        pytest.param(80, "mma.sync", marks=pytest.mark.once),
+        pytest.param(89, "mma.sync (fp8)", marks=pytest.mark.once),
+        (90, "wgmma (fp8)"),
+        pytest.param(100, "tcgen05", marks=pytest.mark.once),
+    ],
 )
 def test_the_matrix_instruction_of_each_generation(arch, instruction, monkeypatch):
     monkeypatch.setattr(kernels, "plan_of", lambda device: plan(arch))

@@ -68,14 +68,13 @@ def test_sums_of_the_matrix_unit():
 def test_the_model_is_the_gpu(data):
     x, weight = on_device(random_codes(32, 2048, data, 1), random_codes(32, 2048, data, 2))
     for every in EVERY:
-        measured, modelled = (relative_error(sums(x, weight, every), x, weight) for sums in (fp8_sums, simulated_sums))
-        assert measured == pytest.approx(modelled, rel=0.02)
+        assert torch.equal(fp8_sums(x, weight, every).double(), simulated_sums(x, weight, every))
 
 
 @pytest.mark.parametrize(
     "x, every, message",
     [
-        (torch.zeros(2, 8), None, "x: got dtype float32"),
+        (torch.zeros(2, 8), None, "x: got dtype"),
         (torch.zeros(2, 9).to(E4M3), None, r"weight: got shape \(2, 8\), expected \[rows, 9\]"),
         (torch.zeros(2, 8).to(E4M3), 16, "promote_every: got 16, expected one of None, 128, 64, 32"),
     ],

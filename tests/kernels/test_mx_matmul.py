@@ -81,6 +81,7 @@ def test_blackwell_takes_the_scales_into_the_instruction(pair, monkeypatch):
     assert KINDS[pair] in kernel.ptx and "kind::f16" not in kernel.ptx
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("arch, instruction", [(80, "mma.sync"), (90, "wgmma")])
 def test_elsewhere_numbers_are_multiplied_in_bf16(arch, instruction):
     for pair in (("mxfp8", "mxfp4"), ("nvfp4", "nvfp4"), ("bf16", "mxfp4")):
