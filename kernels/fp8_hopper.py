@@ -35,32 +35,45 @@ LINE = 128  # bytes of a row of a tile in shared memory
 
 @gluon.jit
 def load(shared, sizes):
-    """The warp that loads: for each tile, BLOCK_K columns of x and of weight after the other."""
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free = shared
+    """The warp that loads: for each tile, BLOCK_K columns of x and of weight after the other, with their scales."""
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales = shared
+    x_scales, weight_scales, x_scale_ring, weight_scale_ring = scales
     M, N, K, tiles = sizes
     SLOTS: gl.constexpr = full.shape[0]
     WARPGROUPS: gl.constexpr = y_tiles.shape[0]
     BLOCK_N: gl.constexpr = weight_ring.shape[1]
+    codes_bytes: gl.constexpr = WARPGROUPS * x.block_type.nbytes + weight.block_type.nbytes
+    steps = gl.cdiv(K, BLOCK_K)
     item = 0
     for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, col = tile_at(number, sizes, WARPGROUPS * ROWS, BLOCK_N)
-        for k in range(0, K, BLOCK_K):
+        for step in range(steps):
             slot = item % SLOTS
             mbarrier.wait(free.index(slot), item // SLOTS & 1 ^ 1)  # for every warpgroup to be done with it
-            mbarrier.expect(full.index(slot), WARPGROUPS * x.block_type.nbytes + weight.block_type.nbytes)
+            if x_scales is None:
+                mbarrier.expect(full.index(slot), codes_bytes)
+            else:
+                scale_bytes: gl.constexpr = WARPGROUPS * x_scales.block_type.nbytes + weight_scales.block_type.nbytes
+                mbarrier.expect(full.index(slot), codes_bytes + scale_bytes)
+                for part in gl.static_range(WARPGROUPS):
+                    tile = x_scale_ring.index(slot * WARPGROUPS + part)
+                    load_tile(x_scales, [step * M + row + part * ROWS], full.index(slot), tile)
+                at = col // BLOCK_SCALE_N * steps + step
+                load_tile(weight_scales, [at], full.index(slot), weight_scale_ring.index(slot))
             for part in gl.static_range(WARPGROUPS):
-                load_tile(x, [row + part * ROWS, k], full.index(slot), x_ring.index(slot * WARPGROUPS + part))
-            load_tile(weight, [col, k], full.index(slot), weight_ring.index(slot))
+                tile = x_ring.index(slot * WARPGROUPS + part)
+                load_tile(x, [row + part * ROWS, step * BLOCK_K], full.index(slot), tile)
+            load_tile(weight, [col, step * BLOCK_K], full.index(slot), weight_ring.index(slot))
             item += 1
 
 
 @gluon.jit
 def multiply(common, WARPGROUP: gl.constexpr, PROMOTE: gl.constexpr, BLOCK_SCALES: gl.constexpr):
     """A warpgroup that multiplies: its ROWS rows of each tile, from the wait for x and weight to the store of y."""
-    shared, sizes, scales = common
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free = shared
+    shared, sizes, row_scales = common
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales = shared
     M, N, K, tiles = sizes
-    x_scale_ptr, weight_scale_ptr, x_step, weight_step = scales
+    x_scale, weight_scale, x_step, weight_step = row_scales
     WARPGROUPS: gl.constexpr = y_tiles.shape[0]
     BLOCK_N: gl.constexpr = weight_ring.shape[1]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
@@ -69,23 +82,22 @@ def multiply(common, WARPGROUP: gl.constexpr, PROMOTE: gl.constexpr, BLOCK_SCALE
     for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, col = tile_at(number, sizes, WARPGROUPS * ROWS, BLOCK_N)
         row += WARPGROUP * ROWS
-        x_row = gl.minimum(row + gl.arange(0, ROWS, gl.SliceLayout(1, layout)), M - 1)  # [ROWS]
         total = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
         if BLOCK_SCALES:
-            weight_scales = weight_scale_ptr + col // BLOCK_SCALE_N * weight_step
-            total, item = sum_scaled(total, item, steps, shared, x_scale_ptr + x_row, x_step, weight_scales, WARPGROUP)
+            total, item = sum_scaled(total, item, steps, shared, WARPGROUP)
         else:
             if PROMOTE:
                 total, item = sum_promoted(total, item, steps, shared, WARPGROUP)
             else:
                 total, item = sum_fast(total, item, steps, shared, WARPGROUP)
+            x_row = gl.minimum(row + gl.arange(0, ROWS, gl.SliceLayout(1, layout)), M - 1)  # [ROWS]
             weight_row = gl.minimum(col + gl.arange(0, BLOCK_N, gl.SliceLayout(0, layout)), N - 1)  # [BLOCK_N]
-            x_scale = gl.load(x_scale_ptr + x_row * x_step)
-            weight_scale = gl.load(weight_scale_ptr + weight_row * weight_step)
+            x_row_scale = gl.load(x_scale + x_row * x_step)
+            weight_row_scale = gl.load(weight_scale + weight_row * weight_step)
             if not PROMOTE:
                 total = warpgroup_mma_wait(0, deps=(total,))
                 release(item - 1, shared)
-            total = total * x_scale[:, None] * weight_scale[None, :]
+            total = total * x_row_scale[:, None] * weight_row_scale[None, :]
         store_pieces(total, y, y_tiles.index(WARPGROUP), row, col)
     store_wait(0)
 
@@ -95,8 +107,8 @@ def fp8_hopper_kernel(
     x,
     weight,
     y,
-    x_scale_ptr,
-    weight_scale_ptr,
+    x_scale,
+    weight_scale,
     M,
     N,
     K,
@@ -111,8 +123,9 @@ def fp8_hopper_kernel(
 ):
     """Descriptors: x [M, K] in tiles of ROWS, weight [N, K] in tiles of BLOCK_N rows, y [M, N] in tiles of ROWS.
 
-    Scales: one for each row, or for all where its step is 0; or BLOCK_SCALES: x_scale [K / BLOCK_K, M], x_step apart,
-    and weight_scale [N / BLOCK_SCALE_N, K / BLOCK_K], weight_step apart, divisions rounded up.
+    Scales: pointers to one for each row, or to one for all where the step is 0. With BLOCK_SCALES descriptors: of x's
+    [K / BLOCK_K * M], those of all rows for the first block of K, then for the next, in tiles of ROWS; of weight's
+    [N / BLOCK_SCALE_N * K / BLOCK_K], row by row, in tiles of which the first is looked at. Divisions are rounded up.
     """
     x_ring = gl.allocate_shared_memory(x.dtype, [SLOTS * WARPGROUPS] + x.block_type.shape, x.layout)
     weight_ring = gl.allocate_shared_memory(x.dtype, [SLOTS] + weight.block_type.shape, weight.layout)
@@ -123,9 +136,17 @@ def fp8_hopper_kernel(
         mbarrier.init(full.index(slot), count=1)  # announced once
         mbarrier.init(free.index(slot), count=WARPGROUPS)
     fence_async_shared()
-    shared = x, weight, y, x_ring, weight_ring, y_tiles, full, free
+    if BLOCK_SCALES:
+        x_ring_shape: gl.constexpr = [SLOTS * WARPGROUPS] + x_scale.block_type.shape
+        x_scale_ring = gl.allocate_shared_memory(gl.float32, x_ring_shape, x_scale.layout)
+        weight_ring_shape: gl.constexpr = [SLOTS] + weight_scale.block_type.shape
+        weight_scale_ring = gl.allocate_shared_memory(gl.float32, weight_ring_shape, weight_scale.layout)
+        scales = x_scale, weight_scale, x_scale_ring, weight_scale_ring
+    else:
+        scales = None, None, None, None
+    shared = x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales
     sizes = M, N, K, tiles
-    common = shared, sizes, (x_scale_ptr, weight_scale_ptr, x_step, weight_step)
+    common = shared, sizes, (x_scale, weight_scale, x_step, weight_step)
     if WARPGROUPS == 2:
         gl.warp_specialize(
             [
@@ -168,14 +189,22 @@ class Plan:
         return triton.cdiv(tiles, sms) * self.warpgroups * self.block_n * self.weight
 
 
-FAST = (Plan(2, 256, 4, 128, 240, 1.0), Plan(2, 128, 6, 64, 240, 1.03))
-PROMOTED = (Plan(3, 128, 4, 128, 160, 1.0), Plan(2, 128, 6, 64, 240, 1.1))
+FAST = (Plan(2, 256, 4, 128, 240, 1.0), Plan(2, 128, 5, 128, 240, 1.05))
+PROMOTED = (Plan(3, 128, 4, 128, 160, 1.0), Plan(2, 128, 5, 128, 240, 1.1))
 
 
 def _describe(matrix: torch.Tensor, rows: int, cols: int = LINE):
     """A descriptor of tiles of so many rows and columns."""
     layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE, element_bitwidth=8 * matrix.element_size(), rank=2)
     return TensorDescriptor(matrix, list(matrix.shape), list(matrix.stride()), [rows, cols], layout)
+
+
+def _describe_line(numbers: torch.Tensor, count: int):
+    """A descriptor of fp32 numbers, row by row, so many at a time; of a copy where TMA cannot address them."""
+    line = numbers.flatten()
+    line = line.clone() if line.data_ptr() % 16 else line
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
+    return TensorDescriptor(line, list(line.shape), [1], [count], layout)
 
 
 def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
@@ -187,14 +216,19 @@ def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
 
 def launch(x: Quantized, weight: Quantized, y: torch.Tensor, promote: bool = True, plan: Plan | None = None):
     """y [M, N] = x @ weight.T of what `scaled_matmul` or `block_scaled_matmul` has checked, none of it empty; block
-    scales are always promoted. Those of x are transposed: the 64 rows of a warpgroup's lie together then."""
+    scales are always promoted. Those of x are transposed, so that the 64 of a warpgroup lie together."""
     (M, N), K, sms = y.shape, weight.codes.shape[1], device_of(y.device).sms
     plan = plan or min(PROMOTED if promote else FAST, key=lambda plan: plan.cost(M, N, sms))
     block_scales = x.scheme.block[1] is not None
     if block_scales:
-        scales, steps = (x.scales.t().contiguous(), weight.scales), (M, weight.scales.shape[1])
+        scales = [
+            _describe_line(x.scales.t().flatten(), ROWS.value),
+            _describe_line(weight.scales.flatten(), LINE // 4),
+        ]
+        steps = 0, 0
     else:
-        scales, steps = (x.scales, weight.scales), [int(q.scheme.block[0] == 1) for q in (x, weight)]
+        scales = [q.scales for q in (x, weight)]
+        steps = [int(q.scheme.block[0] == 1) for q in (x, weight)]
     tiles = triton.cdiv(M, plan.warpgroups * ROWS.value) * triton.cdiv(N, plan.block_n)
     fp8_hopper_kernel[(min(sms, tiles),)](
         _describe(x.codes, ROWS.value),

@@ -75,6 +75,14 @@ def test_a_plan_is_chosen_by_its_waves():
     assert chosen(8192, 8192) == PROMOTED[0]
 
 
+def test_scales_that_tma_cannot_address_are_copied():
+    scales = torch.arange(12.0).view(3, 4)
+    for numbers, copied in ((scales, False), (scales[1:], False), (scales[:, 1:], True), (scales.t(), True)):
+        base = fp8_hopper._describe_line(numbers, 32).base
+        assert base.tolist() == numbers.flatten().tolist() and base.data_ptr() % 16 == 0
+        assert (base.data_ptr() != numbers.data_ptr()) == copied
+
+
 def test_it_is_never_interpreted():
     x = quantize_reference(torch.randn(16, 16), "fp8_row")
     with backend.interpret(), pytest.raises(RuntimeError, match="fp8_hopper_kernel is written in Gluon"):
