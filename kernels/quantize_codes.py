@@ -77,12 +77,19 @@ def float_value(code, EXPONENT: tl.constexpr, MANTISSA: tl.constexpr):
 
 
 @triton.jit
+def _part(x):
+    """x, or the nearer of 0 and 1: what a multiply-add does by itself, as its last step."""
+    return tl.minimum(tl.maximum(x, 0.0), 1.0)
+
+
+@triton.jit
 def e2m1_steps(y):
-    """The code of |y| in E2M1, in the lowest bits of an int32, with anything above: codes count in halves up to 2, in
-    ones up to 4, then in twos, so of three roundings to integers the least is the code."""
-    magnitude = tl.minimum(tl.abs(y), 6.0)
-    halves, ones, twos = tl.fma(magnitude, 2.0, WHOLE), magnitude + (WHOLE + 2), tl.fma(magnitude, 0.5, WHOLE + 4)
-    return tl.minimum(tl.minimum(halves, ones), twos).to(tl.int32, bitcast=True)
+    """The code of |y| in E2M1, in the lowest bits of an int32, with anything above. Codes count in halves up to 2, four
+    of them, in ones up to 4, two, then in twos up to 6, one: of these parts all but the last are full."""
+    half = tl.abs(y) * 0.5
+    steps = tl.fma(_part(half), 4.0, WHOLE)
+    steps = tl.fma(_part(half - 1), 2.0, steps)
+    return (steps + _part(tl.fma(half, 1.0, -2.0))).to(tl.int32, bitcast=True)
 
 
 @triton.jit

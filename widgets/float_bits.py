@@ -58,7 +58,6 @@ class Bits(ipywidgets.VBox):
 
     def resize(self, bits: int, exponent: int, value: int):
         """Another format, and a code of it."""
-        self._bits = bits
         for at, button in enumerate(self._buttons):
             bit = MOST - 1 - at
             button.layout.display = "" if bit < bits else "none"
@@ -68,7 +67,7 @@ class Bits(ipywidgets.VBox):
         self._slider.max = (1 << bits) - 1
         self._setting = False
         self.value = value
-        self._show()
+        self.show()
 
     def _flipped(self, _change):
         if not self._setting:
@@ -84,8 +83,8 @@ class Bits(ipywidgets.VBox):
             raise traitlets.TraitError(f"expected 0 to {self.max:,}")
         return proposal["value"] & self.max
 
-    @traitlets.observe("value")
-    def _show(self, _change=None):
+    def show(self, _change=None):
+        """Buttons and slider as the code has them. A panel's observer comes first, so its picture is sent first."""
         self._setting = True
         self._slider.value = self.value
         for at, button in enumerate(self._buttons):
@@ -144,7 +143,9 @@ def float_bits(value: float = 3.14159265, format: str = "fp32") -> Panel:
         share = f", {_said(float(f'{100 * gap / abs(held):.3g}'))}% of it" if held else ""
         return said + f"; the next larger is {_said(gap)} away{share}."
 
-    return Panel("A number, bit by bit", picture.figure, controls, draw).set(format=format)
+    panel = Panel("A number, bit by bit", picture.figure, controls, draw)
+    controls["code"].observe(controls["code"].show, names="value")
+    return panel.set(format=format)
 
 
 def _said(value: float) -> str:

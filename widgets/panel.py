@@ -24,11 +24,12 @@ cells. Everything here is in the API of ipywidgets 7.7.1, which Colab ships.
 
 import base64
 import html
-import io
 import json
 import math
+import struct
 import sys
 import threading
+import zlib
 from dataclasses import dataclass, field
 
 import ipywidgets
@@ -37,7 +38,6 @@ import traitlets
 from IPython.display import display
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from PIL import Image
 
 from widgets import letters
 
@@ -113,6 +113,22 @@ def canvas(width: int = WIDTH, height: int = HEIGHT) -> Figure:
     figure = Figure(figsize=(width / 100, height / 100), dpi=100 * SHARPNESS, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
+
+
+def encoded(pixels: np.ndarray) -> bytes:
+    """A PNG of pixels, uint8 [height, width, 3 or 4], whose opacity is left out.
+
+    Rows are not filtered and hardly compressed: of pictures in few flat colours the file is as small as Pillow's, and
+    written in a third of the time.
+    """
+    height, width, _ = pixels.shape
+    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # each begins with its filter, 0
+    rows[:, 1:] = pixels[..., :3].reshape(height, -1)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits of each of red, green and blue
+    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 1)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
+    )
 
 
 class Powers(ipywidgets.HBox):
@@ -324,9 +340,7 @@ class Panel:
                 letters.write(artist, pixels, self.figure.dpi)
             else:
                 artist.draw(canvas.get_renderer())
-        buffer = io.BytesIO()
-        Image.fromarray(pixels).convert("RGB").save(buffer, "png", compress_level=1)
-        return buffer.getvalue()
+        return encoded(pixels)
 
     def _publish(self):
         sentence, (width, height) = html.escape(self.sentence), self._size

@@ -404,32 +404,6 @@ def quantize_down(x):
         "bytes",
         ["scales", "once for its group"],
     ),
-    "tiles of 8 rows": (
-        "09.4",
-        """
-@triton.jit
-def eight(x_ptr, w_ptr, s_ptr, y_ptr, M, N, G, stride):
-    n, i = tl.program_id(0) * 8 + tl.arange(0, 8), tl.arange(0, 16)
-    t = tl.arange(0, 8)
-    y = tl.zeros([8, 8], tl.float32)
-    for g in range(G):
-        w = tl.load(w_ptr + n[:, None] * stride + g * 16 + i[None, :], (n < N)[:, None], 0).to(tl.float32)
-        s = tl.load(s_ptr + n * G + g, n < N, 0.0).to(tl.float32)
-        high = tl.floor(w / 16)
-        at = x_ptr + t[:, None] * G * 32 + g * 32 + i[None, :]
-        a = tl.load(at, (t < M)[:, None], 0.0).to(tl.float32)
-        b = tl.load(at + 16, (t < M)[:, None], 0.0).to(tl.float32)
-        y += s[None, :] * tl.sum(a[:, None, :] * (w - 16 * high - 8) + b[:, None, :] * (high - 8), 2)
-    tl.store(y_ptr + t[:, None] * N + n[None, :], y, (t < M)[:, None] & (n < N)[None, :])
-
-def q4_linear(x, packed, scales):
-    y = torch.empty(len(x), len(packed), device=x.device)
-    eight[(triton.cdiv(len(packed), 8),)](x, packed, scales, y, len(x), len(packed), scales.shape[1], packed.stride(0))
-    return y
-""",
-        "bytes",
-        ["16 rows"],
-    ),
     "a float of bytes": ("09.5", [("* bits // 8", "* bits / 8")], "type", ["int"]),
     "None": ("09.5", [('else "none"', "else None")], (), ["choose"]),
     "the tensor scale in the wrong scheme": (

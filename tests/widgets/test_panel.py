@@ -8,6 +8,7 @@ import types
 from pathlib import Path
 
 import ipywidgets
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -110,6 +111,15 @@ def test_a_figure_without_animated_artists_is_redrawn_whole():
     assert panel.png != first
     panel.set(n=1)
     assert panel.png == first
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_a_png_holds_its_pixels(channels):
+    pixels = np.random.default_rng(0).integers(0, 256, (7, 13, channels), dtype=np.uint8)
+    image = Image.open(io.BytesIO(panels.encoded(pixels)))
+    image.verify()
+    image = Image.open(io.BytesIO(panels.encoded(pixels)))
+    assert image.mode == "RGB" and (np.asarray(image) == pixels[..., :3]).all()
 
 
 def test_it_shows_a_widget_and_a_still_picture(panel, monkeypatch):
