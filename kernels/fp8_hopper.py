@@ -36,30 +36,25 @@ LINE = 128  # bytes of a row of a tile in shared memory
 @gluon.jit
 def load(shared, sizes):
     """The warp that loads: for each tile, BLOCK_K columns of x and of weight after the other, with their scales."""
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales = shared
-    x_scales, weight_scales, x_scale_ring, weight_scale_ring = scales
-    M, N, K, tiles = sizes
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free, x_scales, x_scale_ring = shared
+    M, N, K, tiles, pitch = sizes
     SLOTS: gl.constexpr = full.shape[0]
     WARPGROUPS: gl.constexpr = y_tiles.shape[0]
     BLOCK_N: gl.constexpr = weight_ring.shape[1]
     codes_bytes: gl.constexpr = WARPGROUPS * x.block_type.nbytes + weight.block_type.nbytes
-    steps = gl.cdiv(K, BLOCK_K)
     item = 0
     for number in range(gl.program_id(0), tiles, gl.num_programs(0)):
         row, col = tile_at(number, sizes, WARPGROUPS * ROWS, BLOCK_N)
-        for step in range(steps):
+        for step in range(gl.cdiv(K, BLOCK_K)):
             slot = item % SLOTS
             mbarrier.wait(free.index(slot), item // SLOTS & 1 ^ 1)  # for every warpgroup to be done with it
             if x_scales is None:
                 mbarrier.expect(full.index(slot), codes_bytes)
             else:
-                scale_bytes: gl.constexpr = WARPGROUPS * x_scales.block_type.nbytes + weight_scales.block_type.nbytes
-                mbarrier.expect(full.index(slot), codes_bytes + scale_bytes)
+                mbarrier.expect(full.index(slot), codes_bytes + WARPGROUPS * x_scales.block_type.nbytes)
                 for part in gl.static_range(WARPGROUPS):
                     tile = x_scale_ring.index(slot * WARPGROUPS + part)
-                    load_tile(x_scales, [step * M + row + part * ROWS], full.index(slot), tile)
-                at = col // BLOCK_SCALE_N * steps + step
-                load_tile(weight_scales, [at], full.index(slot), weight_scale_ring.index(slot))
+                    load_tile(x_scales, [step * pitch + row + part * ROWS], full.index(slot), tile)
             for part in gl.static_range(WARPGROUPS):
                 tile = x_ring.index(slot * WARPGROUPS + part)
                 load_tile(x, [row + part * ROWS, step * BLOCK_K], full.index(slot), tile)
@@ -70,10 +65,10 @@ def load(shared, sizes):
 @gluon.jit
 def multiply(common, WARPGROUP: gl.constexpr, PROMOTE: gl.constexpr, BLOCK_SCALES: gl.constexpr):
     """A warpgroup that multiplies: its ROWS rows of each tile, from the wait for x and weight to the store of y."""
-    shared, sizes, row_scales = common
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales = shared
-    M, N, K, tiles = sizes
-    x_scale, weight_scale, x_step, weight_step = row_scales
+    shared, sizes, scales = common
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free, x_scales, x_scale_ring = shared
+    M, N, K, tiles, pitch = sizes
+    x_scale, weight_scale, x_step, weight_step = scales
     WARPGROUPS: gl.constexpr = y_tiles.shape[0]
     BLOCK_N: gl.constexpr = weight_ring.shape[1]
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
@@ -84,7 +79,8 @@ def multiply(common, WARPGROUP: gl.constexpr, PROMOTE: gl.constexpr, BLOCK_SCALE
         row += WARPGROUP * ROWS
         total = gl.zeros([ROWS, BLOCK_N], gl.float32, layout)
         if BLOCK_SCALES:
-            total, item = sum_scaled(total, item, steps, shared, WARPGROUP)
+            weight_scales = weight_scale + col // BLOCK_SCALE_N * steps
+            total, item = sum_scaled(total, item, steps, shared, weight_scales, WARPGROUP)
         else:
             if PROMOTE:
                 total, item = sum_promoted(total, item, steps, shared, WARPGROUP)
@@ -123,9 +119,9 @@ def fp8_hopper_kernel(
 ):
     """Descriptors: x [M, K] in tiles of ROWS, weight [N, K] in tiles of BLOCK_N rows, y [M, N] in tiles of ROWS.
 
-    Scales: pointers to one for each row, or to one for all where the step is 0. With BLOCK_SCALES descriptors: of x's
-    [K / BLOCK_K * M], those of all rows for the first block of K, then for the next, in tiles of ROWS; of weight's
-    [N / BLOCK_SCALE_N * K / BLOCK_K], row by row, in tiles of which the first is looked at. Divisions are rounded up.
+    Scales: pointers to one for each row, or to one for all where the step is 0. With BLOCK_SCALES a descriptor of x's
+    [K / BLOCK_K * x_step], those of all rows for the first block of K, then for the next, in tiles of ROWS; and a
+    pointer to weight's [N / BLOCK_SCALE_N, K / BLOCK_K]. Divisions are rounded up.
     """
     x_ring = gl.allocate_shared_memory(x.dtype, [SLOTS * WARPGROUPS] + x.block_type.shape, x.layout)
     weight_ring = gl.allocate_shared_memory(x.dtype, [SLOTS] + weight.block_type.shape, weight.layout)
@@ -137,15 +133,12 @@ def fp8_hopper_kernel(
         mbarrier.init(free.index(slot), count=WARPGROUPS)
     fence_async_shared()
     if BLOCK_SCALES:
-        x_ring_shape: gl.constexpr = [SLOTS * WARPGROUPS] + x_scale.block_type.shape
-        x_scale_ring = gl.allocate_shared_memory(gl.float32, x_ring_shape, x_scale.layout)
-        weight_ring_shape: gl.constexpr = [SLOTS] + weight_scale.block_type.shape
-        weight_scale_ring = gl.allocate_shared_memory(gl.float32, weight_ring_shape, weight_scale.layout)
-        scales = x_scale, weight_scale, x_scale_ring, weight_scale_ring
+        ring = gl.allocate_shared_memory(gl.float32, [SLOTS * WARPGROUPS] + x_scale.block_type.shape, x_scale.layout)
+        x_scales, x_scale_ring = x_scale, ring
     else:
-        scales = None, None, None, None
-    shared = x, weight, y, x_ring, weight_ring, y_tiles, full, free, scales
-    sizes = M, N, K, tiles
+        x_scales, x_scale_ring = None, None
+    shared = x, weight, y, x_ring, weight_ring, y_tiles, full, free, x_scales, x_scale_ring
+    sizes = M, N, K, tiles, x_step
     common = shared, sizes, (x_scale, weight_scale, x_step, weight_step)
     if WARPGROUPS == 2:
         gl.warp_specialize(
@@ -199,12 +192,15 @@ def _describe(matrix: torch.Tensor, rows: int, cols: int = LINE):
     return TensorDescriptor(matrix, list(matrix.shape), list(matrix.stride()), [rows, cols], layout)
 
 
-def _describe_line(numbers: torch.Tensor, count: int):
-    """A descriptor of fp32 numbers, row by row, so many at a time; of a copy where TMA cannot address them."""
-    line = numbers.flatten()
-    line = line.clone() if line.data_ptr() % 16 else line
+def _describe_columns(scales: torch.Tensor):
+    """(descriptor of x's scales [M, blocks], column by column, ROWS at a time; the pitch): a column begins on 16 bytes,
+    as the coordinates of a copy have to."""
+    rows, blocks = scales.shape
+    pitch = triton.cdiv(rows, 4) * 4
+    columns = scales.new_empty(blocks, pitch)
+    columns[:, :rows] = scales.t()
     layout = gl.NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=1)
-    return TensorDescriptor(line, list(line.shape), [1], [count], layout)
+    return TensorDescriptor(columns.view(-1), [columns.numel()], [1], [ROWS.value], layout), pitch
 
 
 def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
@@ -221,25 +217,24 @@ def launch(x: Quantized, weight: Quantized, y: torch.Tensor, promote: bool = Tru
     plan = plan or min(PROMOTED if promote else FAST, key=lambda plan: plan.cost(M, N, sms))
     block_scales = x.scheme.block[1] is not None
     if block_scales:
-        scales = [
-            _describe_line(x.scales.t().flatten(), ROWS.value),
-            _describe_line(weight.scales.flatten(), LINE // 4),
-        ]
-        steps = 0, 0
+        x_scale, x_step = _describe_columns(x.scales)
+        weight_step = 0
     else:
-        scales = [q.scales for q in (x, weight)]
-        steps = [int(q.scheme.block[0] == 1) for q in (x, weight)]
+        x_scale = x.scales
+        x_step, weight_step = (int(q.scheme.block[0] == 1) for q in (x, weight))
     tiles = triton.cdiv(M, plan.warpgroups * ROWS.value) * triton.cdiv(N, plan.block_n)
     fp8_hopper_kernel[(min(sms, tiles),)](
         _describe(x.codes, ROWS.value),
         _describe(weight.codes, plan.block_n),
         _describe(y, ROWS.value, plan.out_n * 2 // y.element_size()),
-        *scales,
+        x_scale,
+        weight.scales,
         M,
         N,
         K,
         tiles,
-        *steps,
+        x_step,
+        weight_step,
         PROMOTE=promote,
         BLOCK_SCALES=block_scales,
         WARPGROUPS=plan.warpgroups,

@@ -75,12 +75,12 @@ def test_a_plan_is_chosen_by_its_waves():
     assert chosen(8192, 8192) == PROMOTED[0]
 
 
-def test_scales_that_tma_cannot_address_are_copied():
-    scales = torch.arange(12.0).view(3, 4)
-    for numbers, copied in ((scales, False), (scales[1:], False), (scales[:, 1:], True), (scales.t(), True)):
-        base = fp8_hopper._describe_line(numbers, 32).base
-        assert base.tolist() == numbers.flatten().tolist() and base.data_ptr() % 16 == 0
-        assert (base.data_ptr() != numbers.data_ptr()) == copied
+@pytest.mark.parametrize("rows, blocks", [(8, 3), (7, 3), (1, 1)])
+def test_columns_of_scales_begin_where_tma_can_copy(rows, blocks):
+    scales = torch.arange(1.0, 1 + rows * blocks).view(rows, blocks)
+    descriptor, pitch = fp8_hopper._describe_columns(scales)
+    assert pitch % 4 == 0 and descriptor.base.data_ptr() % 16 == 0
+    assert torch.equal(descriptor.base.view(blocks, pitch)[:, :rows], scales.t())
 
 
 def test_it_is_never_interpreted():
