@@ -116,9 +116,9 @@ class Counter(Record):
     l1_hit: int = 0
     warps: float = 0
     registers: int = 0
-    matrix_busy: float = 0
-    special_busy: float = 0
-    l2_busy: float = 0
+    matrix_busy: float = 0.0
+    special_busy: float = 0.0
+    l2_busy: float = 0.0
 
 
 # What bench/memory.py measures
