@@ -17,6 +17,7 @@ from instruments.backend import tl, triton
 from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
 from kernels.arguments import check_no_grad, check_tensor
+from kernels.attention_plan import runs_fast
 from kernels.attention_splits import MAX_SPLITS, merge, merge_parts_kernel, plan
 from kernels.attention_tiles import FLOOR, LOG2E, check_attention
 from kernels.attention_traffic import attention_ops, pairs_seen
@@ -69,11 +70,14 @@ def attention_decode_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """A part of the keys of one sequence and key head: q [batch, kv_heads * group, queries, HEAD_DIM], k and v [batch,
     kv_heads, keys, HEAD_DIM] or, with block_table [batch, keys // PAGE], [any number, kv_heads, PAGE, HEAD_DIM], of any
     strides; lengths [batch] or None. Leaves largest and total [batch, kv_heads, group * queries, splits] and part
     [..., splits, HEAD_DIM], fp32."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()  # the merging kernel may be launched, to wait for this one
     batch_head, split = tl.program_id(0).to(tl.int64), tl.program_id(1)
     batch, kv_head = batch_head // kv_heads, batch_head % kv_heads
     row = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]: of the group's queries, by head
@@ -195,8 +199,11 @@ def attention_decode(
     lengths, block_table = (None if x is None else x.contiguous() for x in (lengths, block_table))
     tensors = (q, k, v, lengths, block_table, largest, total, part, q.stride(), k.stride(), v.stride())
     sizes = (kv_heads, heads // kv_heads, queries, keys, chosen.splits, scale)
-    attention_decode_kernel[(batch * kv_heads, chosen.splits, chosen.tiles)](*tensors, *sizes, **chosen.config)
-    merge_parts_kernel[(rows,)](largest, total, part, out, chosen.splits, **chosen.merging)
+    early = q.is_cuda and runs_fast(q.device)  # Hopper or later
+    merging = {**chosen.merging, "EARLY": early, **({"launch_pdl": True} if early else {})}
+    grid = batch * kv_heads, chosen.splits, chosen.tiles
+    attention_decode_kernel[grid](*tensors, *sizes, **chosen.config, EARLY=early)
+    merge_parts_kernel[(rows, chosen.mergers)](largest, total, part, out, chosen.splits, **merging)
     return out
 
 
@@ -239,4 +246,5 @@ def attention_decode_traffic(
         read["block_table"] = 4 * (sum(triton.cdiv(n, page) for n in each) if once else seen)
     parts = 4 * rows * splits
     states = {} if once else {"largest": parts, "total": parts, "part": parts * head_dim}
-    return Traffic(read | states, {"out": rows * wide} | states, flops, launches=1 if once else 2)
+    merged = {name: nbytes if name == "part" else chosen.mergers * nbytes for name, nbytes in states.items()}
+    return Traffic(read | merged, {"out": rows * wide} | states, flops, launches=1 if once else 2)

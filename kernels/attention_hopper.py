@@ -3,13 +3,14 @@
 Reference, minimum traffic and the Triton kernels are attention.py's. The loop over tiles of keys is the same; who does
 what is written down here instead of left to the compiler. One warp loads: its TMA copies fill a ring of tiles, keys and
 values in turn. Two or three warpgroups (four warps, 64 queries each) compute: under the exponentials of one tile the
-matrix unit runs the warpgroup's own second product of the tile before, and those of the other warpgroups. They meet at
+matrix unit runs the second product of the tile before, and the products of the other warpgroups. They meet at
 mbarriers only: counters in shared memory at which copies and warpgroups arrive, and others wait. A program walks over
-many tiles of queries, so that the loads of the next run under the last products of this one.
+many tiles of queries, so that the loads of the next run under the last products of this one. Causal, a warpgroup passes
+by the tiles that only those behind it see.
 
-Roles and overlap are FlashAttention-3's (Shah and others, 2024); its turns between warpgroups, tried at head_dim 128,
-gained nothing and are left out. sm_90, head_dim 64 or 128, no interpreter. The steps that the roles take are in
-attention_hopper_steps.py.
+Roles and overlap are FlashAttention-3's (Shah and others, 2024), as are the turns that warpgroups take to begin their
+products, so that their exponentials do not all come at once. sm_90, head_dim 64 or 128, no interpreter. The role that
+loads, and the steps of the one that computes, are in attention_hopper_steps.py.
 """
 
 import torch
@@ -20,7 +21,6 @@ from instruments.gluon import (
     fence_async_shared,
     gl,
     gluon,
-    load_tile,
     mbarrier,
     store_tile,
     store_wait,
@@ -30,65 +30,53 @@ from kernels.arguments import check_no_grad
 from kernels.attention_hopper_steps import (
     KEYS,
     ROWS,
-    SLOTS,
+    done_with,
+    give_turn,
     hide,
     key_tiles,
+    load,
     packed,
+    pass_by,
     softmax_step,
     start_out,
     start_scores,
+    take_turn,
     tile_of,
+    turns_of,
     wait_for,
     walk,
 )
 from kernels.attention_tiles import FLOOR, LOG2E, check_attention
 from kernels.rows import device_of
 
-#: By head_dim: warpgroups that compute, and registers of their threads. One program takes a multiprocessor's 65,536.
-PLANS = {64: {"WARPGROUPS": 3, "REGISTERS": 160}, 128: {"WARPGROUPS": 2, "REGISTERS": 240}}
+#: By head_dim: warpgroups that compute, registers of their threads, slots for tiles of keys and values, and whether
+#: warpgroups take turns: then products run under the others' exponentials, not under their own. On an H200 this is
+#: faster at 64 by a twentieth, and slower at 128. One program takes a multiprocessor's 65,536 registers.
+PLANS = {
+    64: {"WARPGROUPS": 3, "REGISTERS": 160, "SLOTS": 8, "IN_TURN": True},
+    128: {"WARPGROUPS": 2, "REGISTERS": 240, "SLOTS": 4, "IN_TURN": False},
+}
+
+
+SHARING = 4  # programs at work on a head; where heads are too many for that, tiles come in pairs
 
 
 @gluon.jit
-def load(shared, sizes, CAUSAL: gl.constexpr):
-    """The warp that loads: for each tile of queries q, then keys and values in turn, from the last keys seen down."""
-    q, k, v, out, q_tiles, ring, out_tiles, q_full, q_free, full, free = shared
-    heads, group, queries, keys, all_heads, blocks = sizes
-    WARPGROUPS: gl.constexpr = q_tiles.shape[0]
-    item = 0
-    for turn in range(gl.cdiv(all_heads * blocks, gl.num_programs(0))):
-        number, place, block = tile_of(turn, all_heads, blocks, CAUSAL)
-        if number < all_heads * blocks:
-            batch, head, row = place // heads, place % heads, block * WARPGROUPS * ROWS
-            mbarrier.wait(q_free, turn & 1 ^ 1)  # for every warpgroup to be done with the q before
-            mbarrier.expect(q_full, WARPGROUPS * q.block_type.nbytes)  # full when so many bytes have come
-            for warpgroup in gl.static_range(WARPGROUPS):
-                load_tile(q, [batch, head, row + warpgroup * ROWS, 0], q_full, q_tiles.index(warpgroup))
-            count, whole = key_tiles(row, queries, keys, CAUSAL, WARPGROUPS * ROWS)
-            for step in range(count):
-                at = [batch, head // group, (count - 1 - step) * KEYS, 0]
-                for second in gl.static_range(2):
-                    slot = item % SLOTS
-                    wait_for(free, item, FREE=True)  # for every warpgroup to be done with what it held
-                    mbarrier.expect(full.index(slot), k.block_type.nbytes)
-                    load_tile(v if second else k, at, full.index(slot), ring.index(slot))
-                    item += 1
-
-
-@gluon.jit
-def attend(common, WARPGROUP: gl.constexpr, CAUSAL: gl.constexpr):
+def attend(common, WARPGROUP: gl.constexpr, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
     """A warpgroup that computes: its ROWS queries of each tile, from the wait for q to the store of out and lse."""
     shared, sizes, scale, lse_ptr = common
-    q, k, v, out_descriptor, q_tiles, ring, out_tiles, q_full, q_free, full, free = shared
+    q, k, v, out_descriptor, q_tiles, ring, out_tiles, q_full, q_free, full, free, turns = shared
     heads, group, queries, keys, all_heads, blocks = sizes
-    WARPGROUPS: gl.constexpr = q_tiles.shape[0]
+    WARPGROUPS: gl.constexpr = out_tiles.shape[0]
     HEAD_DIM: gl.constexpr = ring.shape[4]
     out_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     row_layout: gl.constexpr = gl.SliceLayout(1, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, KEYS, 16]))
-    q_tile, out_tile = q_tiles.index(WARPGROUP).reshape([ROWS, HEAD_DIM]), out_tiles.index(WARPGROUP)
-    item = 0
-    for turn in range(gl.cdiv(all_heads * blocks, gl.num_programs(0))):
-        number, place, block = tile_of(turn, all_heads, blocks, CAUSAL)
-        if number < all_heads * blocks:
+    out_tile = out_tiles.index(WARPGROUP)
+    item, tile = 0, 0
+    for turn in range(turns_of(all_heads, blocks, PAIRED)):
+        mine, place, block = tile_of(turn, all_heads, blocks, CAUSAL, PAIRED)
+        if mine:
+            q_tile = q_tiles.index(tile % 2 * WARPGROUPS + WARPGROUP).reshape([ROWS, HEAD_DIM])
             first = block * WARPGROUPS * ROWS  # keys are counted from here below: masks then need fewer registers
             row = first + WARPGROUP * ROWS + gl.arange(0, ROWS, row_layout)  # [ROWS]
             last = gl.minimum(row + keys - (queries if CAUSAL else 0), keys - 1) - first  # key that a query sees
@@ -96,23 +84,29 @@ def attend(common, WARPGROUP: gl.constexpr, CAUSAL: gl.constexpr):
             total = gl.zeros([ROWS], gl.float32, row_layout)
             out = gl.zeros([ROWS, HEAD_DIM], gl.float32, out_layout)
 
-            count, whole = key_tiles(first, queries, keys, CAUSAL, WARPGROUPS * ROWS)
+            loaded, _ = key_tiles(first, queries, keys, CAUSAL, WARPGROUPS * ROWS)  # for all warpgroups
+            count, whole = key_tiles(first + WARPGROUP * ROWS, queries, keys, CAUSAL, ROWS)  # that this one sees
+            item = pass_by(loaded - count, item, full, free, turns, WARPGROUP)
             key = (count - 1) * KEYS - first
-            mbarrier.wait(q_full, turn & 1)  # for the copies of q,
+            wait_for(q_full, tile)  # for the copies of q,
             wait_for(full, item)  # and of the first keys
-            scores = warpgroup_mma_wait(0, deps=(start_scores(q_tile, ring, item),))
-            mbarrier.arrive(free.index(item % SLOTS))
+            take_turn(turns, item, WARPGROUP)
+            scores = start_scores(q_tile, ring, item)
+            give_turn(turns, WARPGROUP)
+            scores = warpgroup_mma_wait(0, deps=(scores,))
+            done_with(free, item)
             weights, largest, total, repair = softmax_step(hide(scores, key, last), largest, total, scale)
             state = out, packed(weights, ring.dtype), largest, total
             whole = gl.minimum(whole, count - 1)  # tiles that need no mask
             masked = count - 1 - whole
-            item, state = walk(masked, key - KEYS, item + 1, state, q_tile, ring, full, free, last, scale, HIDE=True)
-            item, state = walk(whole, 0, item, state, q_tile, ring, full, free, last, scale, HIDE=False)
+            given = q_tile, ring, full, free, turns, last, scale
+            item, state = walk(masked, key - KEYS, item + 1, state, *given, WARPGROUP, HIDE=True)
+            item, state = walk(whole, 0, item, state, *given, WARPGROUP, HIDE=False)
             out, weights, largest, total = state
+            done_with(q_free, tile)
             wait_for(full, item)
             out = warpgroup_mma_wait(0, deps=(start_out(weights, ring, item, out),))
-            mbarrier.arrive(free.index(item % SLOTS))
-            mbarrier.arrive(q_free)  # the loading warp may overwrite q
+            done_with(free, item)
             item += 1
 
             empty = total == 0.0
@@ -124,6 +118,7 @@ def attend(common, WARPGROUP: gl.constexpr, CAUSAL: gl.constexpr):
             if lse_ptr is not None:
                 lse = gl.where(empty, float("-inf"), (largest + gl.log2(total)) / LOG2E)
                 gl.store(lse_ptr + place.to(gl.int64) * queries + row, lse, mask=row < queries)
+            tile += 1
     store_wait(0)
 
 
@@ -144,39 +139,51 @@ def attention_hopper_kernel(
     CAUSAL: gl.constexpr,
     WARPGROUPS: gl.constexpr,
     REGISTERS: gl.constexpr,
+    SLOTS: gl.constexpr,
+    IN_TURN: gl.constexpr,
+    PAIRED: gl.constexpr,
 ):
     """Descriptors: q, out [batch, heads, queries, head_dim] in tiles [1, 1, ROWS, head_dim]; k, v [batch, heads //
     group, keys, head_dim] in tiles [1, 1, KEYS, head_dim]. lse [batch, heads, queries] fp32, or None."""
-    q_tiles = gl.allocate_shared_memory(q.dtype, [WARPGROUPS] + q.block_type.shape, q.layout)
+    q_tiles = gl.allocate_shared_memory(q.dtype, [2 * WARPGROUPS] + q.block_type.shape, q.layout)
     out_tiles = gl.allocate_shared_memory(q.dtype, [WARPGROUPS] + q.block_type.shape, q.layout)
     ring = gl.allocate_shared_memory(k.dtype, [SLOTS] + k.block_type.shape, k.layout)
-    q_full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    q_free = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    q_full = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    q_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
-    mbarrier.init(q_full, count=1)  # full: copies announced once; free: by every warpgroup
-    mbarrier.init(q_free, count=WARPGROUPS)
+    TURNS: gl.constexpr = WARPGROUPS if IN_TURN else 1
+    turns = gl.allocate_shared_memory(gl.int64, [TURNS, 1], mbarrier.MBarrierLayout())
+    for warpgroup in gl.static_range(TURNS):
+        mbarrier.init(turns.index(warpgroup), count=1)
+    for slot in gl.static_range(2):
+        mbarrier.init(q_full.index(slot), count=1)  # full: copies announced once; free: by every warpgroup
+        mbarrier.init(q_free.index(slot), count=WARPGROUPS)
     for slot in gl.static_range(SLOTS):
         mbarrier.init(full.index(slot), count=1)
         mbarrier.init(free.index(slot), count=WARPGROUPS)
     fence_async_shared()
 
-    shared = q, k, v, out, q_tiles, ring, out_tiles, q_full, q_free, full, free
+    shared = q, k, v, out, q_tiles, ring, out_tiles, q_full, q_free, full, free, turns
     sizes = heads, group, queries, keys, all_heads, blocks
     common = shared, sizes, scale, lse_ptr
     if WARPGROUPS == 2:
         gl.warp_specialize(
-            [(attend, (common, 0, CAUSAL)), (attend, (common, 1, CAUSAL)), (load, (shared, sizes, CAUSAL))],
+            [
+                (attend, (common, 0, CAUSAL, PAIRED)),
+                (attend, (common, 1, CAUSAL, PAIRED)),
+                (load, (shared, sizes, CAUSAL, PAIRED)),
+            ],
             [4, 1],
             [REGISTERS, 24],
         )
     else:
         gl.warp_specialize(
             [
-                (attend, (common, 0, CAUSAL)),
-                (attend, (common, 1, CAUSAL)),
-                (attend, (common, 2, CAUSAL)),
-                (load, (shared, sizes, CAUSAL)),
+                (attend, (common, 0, CAUSAL, PAIRED)),
+                (attend, (common, 1, CAUSAL, PAIRED)),
+                (attend, (common, 2, CAUSAL, PAIRED)),
+                (load, (shared, sizes, CAUSAL, PAIRED)),
             ],
             [4, 4, 1],
             [REGISTERS, REGISTERS, 24],
@@ -207,9 +214,10 @@ def launch(q, k, v, causal: bool, scale: float, return_lse: bool = False, progra
     lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if return_lse else None
     blocks = triton.cdiv(queries, plan["WARPGROUPS"] * ROWS.value)
     sizes = heads, heads // k.shape[1], queries, k.shape[2], batch * heads, blocks
+    paired = causal and SHARING * batch * heads > programs
     described = [_describe(x, rows.value) for x, rows in ((q, ROWS), (k, KEYS), (v, KEYS), (out, ROWS))]
     attention_hopper_kernel[(min(programs, batch * heads * blocks),)](
-        *described, lse, *sizes, scale * LOG2E.value, CAUSAL=causal, **plan, num_warps=4
+        *described, lse, *sizes, scale * LOG2E.value, CAUSAL=causal, PAIRED=paired, **plan, num_warps=4
     )
     return out, lse
 

@@ -5,7 +5,8 @@ exp2(score - m); acc, `out`, the values added up with these weights. The row's r
 and commutative, so the parts may be any keys, and merged in any order: Milakov and Gimelshein's online softmax (2018),
 the values carried along.
 
-A second kernel merges the parts: on an H200 one launch, in which the program that ends last merges, took longer.
+A second kernel merges the parts: on an H200 one launch, in which the program that ends last merges, took longer. From
+Hopper on it is launched before the first one ends (programmatic dependent launch), and waits for it: EARLY.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ PROGRAMS = 2  # per multiprocessor: on an H200 as fast as one with twice the key
 MAX_STEP = 256  # keys
 STARTING = 131_072  # bytes that a program could have read while it starts and ends: another wave costs 3 us on an H200
 MAX_SPLITS = 128  # states of a row that one program merges
+MERGED_COLS = 32  # of a row that one program merges at least
 
 
 @triton.jit
@@ -41,12 +43,16 @@ def merge_parts_kernel(
     HEAD_DIM: tl.constexpr,
     BLOCK_S: tl.constexpr,
     BLOCK_D: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
-    """One row of out [rows, HEAD_DIM] from its states: largest, total [rows, splits], part [rows, splits, HEAD_DIM]."""
+    """BLOCK_D columns of a row of out [rows, HEAD_DIM] from its states: largest, total [rows, splits], part [rows,
+    splits, HEAD_DIM]."""
     row = tl.program_id(0).to(tl.int64)
     split = tl.arange(0, BLOCK_S)[:, None]  # [BLOCK_S, 1], BLOCK_S >= splits
-    col = tl.arange(0, BLOCK_D)[None, :]  # [1, BLOCK_D]
+    col = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)[None, :]  # [1, BLOCK_D]
     state, mask = row * splits + split, split < splits
+    if EARLY:
+        tl.extra.cuda.gdc_wait()  # for the programs that leave the states
     largest = tl.load(largest_ptr + state, mask=mask, other=FLOOR)
     total = tl.load(total_ptr + state, mask=mask, other=0.0)
     part = tl.load(part_ptr + state * HEAD_DIM + col, mask=mask & (col < HEAD_DIM), other=0.0)  # [BLOCK_S, BLOCK_D]
@@ -70,6 +76,11 @@ class Plan:
     config: dict
     merging: dict
 
+    @property
+    def mergers(self) -> int:
+        """Programs that merge a row, each some of its columns."""
+        return triton.cdiv(self.merging["HEAD_DIM"], self.merging["BLOCK_D"])
+
 
 @cache
 def plan(sequences: int, rows: int, keys: int, head_dim: int, page: int, splits: int | None, gpu: Device) -> Plan:
@@ -92,8 +103,13 @@ def plan(sequences: int, rows: int, keys: int, head_dim: int, page: int, splits:
 
     if splits is None:
         splits = min(range(1, max(2, min(MAX_SPLITS, triton.cdiv(keys, block_n)) + 1)), key=keys_in_turn)
+        steps = triton.cdiv(triton.cdiv(keys, splits), block_n)
+        splits = max(1, triton.cdiv(keys, max(1, steps) * block_n))  # as few as make no step more
     sizes = {"HEAD_DIM": head_dim, "BLOCK_D": width}
     warps = 8 if block_n * key_bytes > 32_768 else 4
     config = {"PAGE": page, "BLOCK_M": block_m, "BLOCK_N": block_n, **sizes, "num_warps": warps, "num_stages": STEPS}
-    block_s = triton.next_power_of_2(splits)
-    return Plan(splits, tiles, config, {"BLOCK_S": block_s, **sizes, "num_warps": max(4, block_s * width // 2048)})
+    block_s, cols = triton.next_power_of_2(splits), width
+    while cols > MERGED_COLS and sequences * rows * (width // cols) < gpu.sms:  # few rows: programs share the columns
+        cols //= 2
+    warps = max(4 * cols // width, block_s * cols // 2048)
+    return Plan(splits, tiles, config, {"HEAD_DIM": head_dim, "BLOCK_S": block_s, "BLOCK_D": cols, "num_warps": warps})

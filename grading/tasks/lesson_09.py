@@ -167,7 +167,7 @@ def at_the_ends(rng):
     ties = MIDDLES.astype(np.float32)
     near = [np.nextafter(ties, np.float32(side)) for side in (0, 9)]
     row = np.concatenate([*near, ties, [1e-30, 1e-3, 0.4, 0.6, 0.9, 6.0, 7.999, 8.0, 1e6, 3e38, np.inf]])
-    return {"x": tensor(np.stack([row, -row]))}
+    return {"x": tensor(np.stack([rng.permutation(row), -rng.permutation(row)]))}
 
 
 def of_codes(rows, cols):
@@ -267,6 +267,13 @@ def of_tiles(numbers, width):
     return np.repeat(tiles.max(axis=2), width, axis=1)[:, :cols]
 
 
+def halves(codes):
+    """Two rows a byte, row i of a block with row i + 16."""
+    rows, cols = codes.shape
+    blocks = np.pad(codes, ((0, -rows % BLOCK), (0, 0))).reshape(-1, 2, BLOCK // 2, cols)
+    return (blocks[:, 0] + 16 * blocks[:, 1]).reshape(-1, cols)[: rows // 2]
+
+
 def any_top(rng, blocks, cols):
     """The largest value of each block in units of its scale: above 3, at most 6."""
     return rng.choice([3.0625, 3.5, 4.0, 4.5, 5.5, 6.0], (blocks, cols))
@@ -358,7 +365,6 @@ QUANTIZE = Task(
             "a block whose largest value is 6 times a power of two got twice the scale that it needs",
             "6 is a number of E2M1: amax / scale may be 6.",
             "fraction > 0.75 -> fraction >= 0.75",
-            answer="mantissa > 0x400000 -> mantissa >= 0x400000",
         ),
         Slip(
             "the scale is twice as large as it has to be",
@@ -395,6 +401,13 @@ QUANTIZE = Task(
             "tl.max(tl.maximum(tl.abs(even), tl.abs(odd))) + tl.zeros([BLOCK], tl.float32)",
         ),
         Slip(
+            "a part of the rows was left out of the maximum",
+            "amax is the largest of all 32 rows, the even ones and the odd ones.",
+            "np.abs(blocks).max(axis=1) -> np.abs(blocks)[:, 0::2].max(axis=1)",
+            "np.abs(blocks).max(axis=1) -> np.abs(blocks)[:, 1::2].max(axis=1)",
+            "np.abs(blocks).max(axis=1) -> np.abs(blocks)[:, :16].max(axis=1)",
+        ),
+        Slip(
             "the largest value was taken without its sign",
             "amax is the largest magnitude: negative values count.",
             "amax = np.abs(blocks).max(axis=1) -> amax = np.maximum(blocks.max(axis=1), 0)",
@@ -405,7 +418,6 @@ QUANTIZE = Task(
             "the values were multiplied by the scale",
             "code * scale is the value, so a code is of value / scale.",
             f"{SCALED} -> blocks * 2.0 ** power[:, None]",
-            answer="(254 - code) << 23 -> code << 23",
         ),
         Slip(
             "the values were not divided by the scale", "Divide each value by its block's scale.", f"{SCALED} -> blocks"
@@ -423,6 +435,11 @@ QUANTIZE = Task(
             "codes[0::2] + 16 * codes[1::2] -> codes[1::2] + 16 * codes[0::2]",
             answer="e2m1(even * inverse[None, :]) | e2m1(odd * inverse[None, :]) << 4 -> "
             "e2m1(odd * inverse[None, :]) | e2m1(even * inverse[None, :]) << 4",
+        ),
+        Slip(
+            "rows i and i + 16 of a block share a byte",
+            "A byte holds two neighbours: rows 2 i and 2 i + 1.",
+            "return codes[0::2] + 16 * codes[1::2], -> return halves(codes),",
         ),
         *rounding_slips(
             " + 8 * np.signbit(scaled)", away=tuple(f"(size > {tie}) -> (size >= {tie})" for tie in MIDDLES[::2])
@@ -573,6 +590,7 @@ MULTIPLY = Task(
             "the scale was applied twice",
             "Multiply by the scale once: the weights, or the group's sum.",
             "* scales[..., None] -> * scales[..., None] ** 2",
+            answer="* scale.to(tl.float32)[None, :] -> * (scale.to(tl.float32) * scale.to(tl.float32))[None, :]",
         ),
         Slip("the scale was left out", "A weight is (q - 8) * scale.", " * scales[..., None] -> "),
         Slip(
@@ -590,6 +608,15 @@ MULTIPLY = Task(
             "scales[..., None] -> scales.reshape(scales.shape[1], -1).T[..., None]",
             "scales[..., None] -> scales[:1, :, None]",
             answer="row * (K // 32) + g -> g * N + row",
+        ),
+        Slip(
+            "both nibbles of a byte were multiplied by the same columns of x",
+            "The low nibbles belong to the first 16 columns of a group, the high ones to the other 16.",
+            *(
+                f"{WHOLE} -> x.reshape(len(x), -1, 2, 16)[:, :, {part}].reshape(x.shape) "
+                "@ weight.reshape(len(packed), -1).T"
+                for part in ([0, 0], [1, 1])
+            ),
         ),
         Slip(
             "the last group was left out",
@@ -612,9 +639,9 @@ MULTIPLY = Task(
     hints={
         "bytes": f"The minimum here is packed and scales once, and x once for each {TILE_ROWS} rows of the weight: a "
         "program takes its bytes once for all tokens, and a scale once for its group, not once for each column.",
-        "wrong": "An error near 1e-4 is rounding: (q - 8) * scale has up to 15 bits and fp16 keeps 11. Multiply q - 8, "
-        "which is exact, and apply the scale to the group's sum, in fp32. A larger one: take one row of one group, 16 "
-        "bytes, and write down its 32 weights.",
+        "wrong": "Take one row of one group, 16 bytes, and write down its 32 weights. (An error of 1e-4 or 1e-3 is "
+        "rounding: (q - 8) * scale has up to 15 bits, and fp16 keeps 11. Multiply q - 8, which is exact, and apply the "
+        "scale to the group's sum, in fp32.)",
         "rounded_output": "Sums stay in fp32, and y is fp32.",
         "sixteen_bit": "Sums stay in fp32, and the scale is applied to them: (q - 8) * scale is no fp16 number.",
         "out_of_bounds": "Mask rows of the weight beyond the last, in packed, scales and y, and tokens beyond the last "

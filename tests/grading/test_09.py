@@ -62,7 +62,7 @@ def encode(x):
     return torch.where(x < 0, code + 8, code).to(torch.uint8)
 
 def pack(codes):
-    out = torch.zeros(len(codes), codes.shape[1] // 2, dtype=torch.uint8)
+    out = codes.new_zeros(len(codes), codes.shape[1] // 2)
     for column in range(codes.shape[1]):
         out[:, column // 2] |= codes[:, column] << 4 * (column % 2)
     return out
@@ -72,12 +72,13 @@ def pack(codes):
         "09.2",
         """
 def encode(x):
-    table, order = torch.tensor([0, 1, 2, 4, 0.5, 1.5, 3, 6]), torch.tensor([0, 2, 4, 6, 1, 3, 5, 7])
+    table = x.new_tensor([0, 1, 2, 4, 0.5, 1.5, 3, 6])             # even codes first: argmin takes the first of equals
+    order = torch.tensor([0, 2, 4, 6, 1, 3, 5, 7], device=x.device)
     distance = (x.abs().clamp(max=8).double()[..., None] - table.double()).abs()
     return (order[distance.argmin(-1)] + 8 * (x < 0)).to(torch.uint8)
 
 def pack(codes):
-    weights = torch.tensor([1, 16], dtype=torch.int32)
+    weights = torch.tensor([1, 16], dtype=torch.int32, device=codes.device)
     return (codes.int().unflatten(1, (-1, 2)) * weights).sum(-1).to(torch.uint8)
 """,
     ),
@@ -403,32 +404,6 @@ def quantize_down(x):
         ],
         "bytes",
         ["scales", "once for its group"],
-    ),
-    "tiles of 8 rows": (
-        "09.4",
-        """
-@triton.jit
-def eight(x_ptr, w_ptr, s_ptr, y_ptr, M, N, G, stride):
-    n, i = tl.program_id(0) * 8 + tl.arange(0, 8), tl.arange(0, 16)
-    t = tl.arange(0, 8)
-    y = tl.zeros([8, 8], tl.float32)
-    for g in range(G):
-        w = tl.load(w_ptr + n[:, None] * stride + g * 16 + i[None, :], (n < N)[:, None], 0).to(tl.float32)
-        s = tl.load(s_ptr + n * G + g, n < N, 0.0).to(tl.float32)
-        high = tl.floor(w / 16)
-        at = x_ptr + t[:, None] * G * 32 + g * 32 + i[None, :]
-        a = tl.load(at, (t < M)[:, None], 0.0).to(tl.float32)
-        b = tl.load(at + 16, (t < M)[:, None], 0.0).to(tl.float32)
-        y += s[None, :] * tl.sum(a[:, None, :] * (w - 16 * high - 8) + b[:, None, :] * (high - 8), 2)
-    tl.store(y_ptr + t[:, None] * N + n[None, :], y, (t < M)[:, None] & (n < N)[None, :])
-
-def q4_linear(x, packed, scales):
-    y = torch.empty(len(x), len(packed), device=x.device)
-    eight[(triton.cdiv(len(packed), 8),)](x, packed, scales, y, len(x), len(packed), scales.shape[1], packed.stride(0))
-    return y
-""",
-        "bytes",
-        ["16 rows"],
     ),
     "a float of bytes": ("09.5", [("* bits // 8", "* bits / 8")], "type", ["int"]),
     "None": ("09.5", [('else "none"', "else None")], (), ["choose"]),

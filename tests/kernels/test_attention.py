@@ -13,7 +13,7 @@ from tests.kernels.tools import BF16, DEVICE, FP16, FP32, assert_close, assert_c
 PATHS = ("plain", "fast")
 
 #: (batch, heads, kv_heads, queries, keys, head_dim), and options: lengths on both sides of a tile's, more queries than
-#: keys, so that rows see nothing, heads shared in groups and by all, windows within and across tiles.
+#: keys, so that rows or whole tiles see nothing, heads shared in groups and by all, windows within and across tiles.
 SHAPES = [
     ((1, 1, 1, 1, 1, 32), {}),
     ((2, 2, 2, 65, 127, 64), {}),
@@ -24,6 +24,7 @@ SHAPES = [
     ((1, 2, 2, 150, 140, 32), {"window": 20}),
     ((1, 1, 1, 70, 290, 16), {"causal": True, "window": 200}),
     ((1, 1, 1, 66, 270, 16), {"window": 150}),
+    ((1, 1, 1, 140, 5, 8), {"causal": True}),
     ((1, 1, 1, 40, 140, 256), {"causal": True}),
     ((1, 1, 1, 70, 5, 8), {"window": 3}),
 ]
@@ -115,7 +116,7 @@ def test_empty(shape):
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("shape, options", SHAPES[1:9])
+@pytest.mark.parametrize("shape, options", SHAPES[1:10])
 def test_traffic_is_what_the_meter_counts(shape, options, path):
     report = meter(flash_attention, *tensors(*shape), **options, path=path)
     batch, heads, kv_heads, queries, keys, head_dim = shape
