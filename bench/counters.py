@@ -41,9 +41,15 @@ METRICS = {
     f"{FROM_L1}_lookup_hit.sum": "l2_hit",
     "sm__warps_active.avg.per_cycle_active": "warps",
     "launch__registers_per_thread": "registers",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "matrix_busy",
+    "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active": "special_busy",
+    "lts__throughput.avg.pct_of_peak_sustained_elapsed": "l2_busy",
     "gpu__time_duration.sum": "us",
 }
+#: Fields that are averaged over the time of a call's kernels
+AVERAGED = ("warps", "matrix_busy", "special_busy", "l2_busy")
 UNITS = {
+    "%": 1,
     "sector": 32,
     "warp": 1,
     "register/thread": 1,
@@ -104,9 +110,10 @@ def calls_of(csv_text: str) -> list[dict]:
 
 
 def together(kernels: list[dict]) -> dict:
-    """The fields of one call: bytes and times are added up, warps are averaged over time, registers the most of any."""
+    """The fields of one call: bytes and times are added up, AVERAGED over time, registers the most of any kernel."""
     total = {name: sum(kernel[name] for kernel in kernels) for name in METRICS.values()}
-    total["warps"] = sum(kernel["warps"] * kernel["us"] for kernel in kernels) / total["us"]
+    for name in AVERAGED:
+        total[name] = sum(kernel[name] * kernel["us"] for kernel in kernels) / total["us"]
     total["registers"] = max(kernel["registers"] for kernel in kernels)
     return total
 
@@ -167,8 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
             variant=run.variant,
             shape=run.shape,
             dtype="bf16",
-            us=f.pop("us"),
-            warps=f.pop("warps"),
+            **{name: f.pop(name) for name in ("us", *AVERAGED)},
             **{name: int(value) for name, value in f.items()},
         )
         for run, f in zip(runs, read)

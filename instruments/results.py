@@ -99,8 +99,9 @@ class Launches(Record):
 class Counter(Record):
     """Bytes that a call's kernels moved, caches flushed before each, by the GPU's hardware counters: to and from DRAM;
     read from L2 by the L1s, and found there; asked of L1 by loads, and found there. us: of all its kernels. warps: that
-    were on an SM at a time, on average. registers: per thread, of the kernel that takes most. 0 where a field was not
-    read."""
+    were on an SM at a time, on average. registers: per thread, of the kernel that takes most. matrix_busy,
+    special_busy, l2_busy: how much of its peak the matrix unit, the unit of exponentials, and L2 did, in percent. 0
+    where a field was not read."""
 
     kernel: str
     variant: str
@@ -115,6 +116,9 @@ class Counter(Record):
     l1_hit: int = 0
     warps: float = 0
     registers: int = 0
+    matrix_busy: float = 0.0
+    special_busy: float = 0.0
+    l2_busy: float = 0.0
 
 
 # What bench/memory.py measures

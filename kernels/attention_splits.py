@@ -103,6 +103,8 @@ def plan(sequences: int, rows: int, keys: int, head_dim: int, page: int, splits:
 
     if splits is None:
         splits = min(range(1, max(2, min(MAX_SPLITS, triton.cdiv(keys, block_n)) + 1)), key=keys_in_turn)
+        steps = triton.cdiv(triton.cdiv(keys, splits), block_n)
+        splits = max(1, triton.cdiv(keys, max(1, steps) * block_n))  # as few as make no step more
     sizes = {"HEAD_DIM": head_dim, "BLOCK_D": width}
     warps = 8 if block_n * key_bytes > 32_768 else 4
     config = {"PAGE": page, "BLOCK_M": block_m, "BLOCK_N": block_n, **sizes, "num_warps": warps, "num_stages": STEPS}

@@ -119,7 +119,9 @@ def sanitize(*size):
 
 def counted() -> list[Counted]:
     whole, causal = (_attention(4, 16, 4096, 128, causal, ops=True) for causal in (False, True))
+    peers = "bytes-first", "bytes-first, gluon", "cudnn"
     return [
-        *(launch_of(whole, name) for name in ("bytes-first", "bytes-first, plain", "eager ops")),
-        *(launch_of(causal, name) for name in ("bytes-first", "eager ops")),
+        *(launch_of(whole, name) for name in (*peers, "bytes-first, plain", "eager ops")),
+        *(launch_of(causal, name) for name in (*peers, "eager ops")),
+        *(launch_of(_attention(4, 32, 4096, 64, causal=True), name) for name in peers),
     ]

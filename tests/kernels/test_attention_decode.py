@@ -191,7 +191,7 @@ def test_naive_traffic_and_flops():
 
 
 @pytest.mark.parametrize(
-    "sequences, keys, splits", [(8, 32_768, 33), (128, 8192, 2), (264, 8192, 1), (8, 512, 8), (8, 60, 1), (1, 0, 1)]
+    "sequences, keys, splits", [(8, 32_768, 32), (128, 8192, 2), (264, 8192, 1), (8, 512, 8), (8, 60, 1), (1, 0, 1)]
 )
 def test_splits_fill_one_wave(sequences, keys, splits):
     assert plan(sequences, 4, keys, 128, 0, None, H200).splits == splits
