@@ -202,7 +202,8 @@ def quantize(x: torch.Tensor, scheme: Scheme | str, *, tensor_scale: torch.Tenso
     rows, cols = x.shape
     if how == "squares":
         grid = (scales.numel(),)
-        tile = {"ROWS": scheme.block[0], "BLOCK": scheme.block[1], "num_warps": 8}
+        warps = 8 if cols % 16 else 4  # a ragged row's loads take more registers
+        tile = {"ROWS": scheme.block[0], "BLOCK": scheme.block[1], "num_warps": warps}
         quantize_squares_kernel[grid](x, codes, scales, *x.stride(), rows, cols, **consts, **tile)
     elif how == "wide rows":
         tile = {name: consts[name] for name in ("FORMAT", "LARGEST", "NATIVE")}
