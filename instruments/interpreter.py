@@ -561,6 +561,49 @@ def _guarded_cas(method):
     return create_atomic_cas
 
 
+def _remembered_dtype(method):
+    """numpy's dtype of a type: looked up by name, where Triton builds its table anew at every call."""
+    known = {}
+
+    def numpy_dtype(type):
+        scalar = type.scalar
+        if scalar.name not in known:
+            known[scalar.name] = method(scalar)
+        return known[scalar.name]
+
+    return numpy_dtype
+
+
+def _remembered_block(method):
+    """tl.block_type's __init__, once for each element and shape: later ones are copies of the first's fields."""
+    known = {}
+
+    def init(self, element_ty, shape):
+        key = element_ty.name, *(n.value if isinstance(n, tl.constexpr) else n for n in shape)
+        if key not in known:
+            method(self, element_ty, shape)
+            known[key] = dict(vars(self))
+        else:
+            vars(self).update(known[key])
+
+    return init
+
+
+def _remembered_tensor(method):
+    """tl.tensor's __init__, whose shape and number of elements are made once for each shape."""
+    known = {}
+
+    def init(self, handle, type):
+        key = type.name if type.is_block() else None  # its shape is a tuple of Triton's, slow to compare
+        if key not in known:
+            method(self, handle, type)
+            known[key] = {name: value for name, value in vars(self).items() if name in ("shape", "numel")}
+        else:
+            vars(self).update(known[key], handle=handle, type=type, dtype=type.scalar)
+
+    return init
+
+
 def _install():
     """Repair the builder once. The compiler has a builder of its own and does not see this."""
     builder = stock.InterpreterBuilder
@@ -587,9 +630,15 @@ def _install():
     stock.ReduceOps.generic_reduce = _pairwise_reduce(stock.ReduceOps.generic_reduce)
     # checks of every int32 sum in int64, for a device_assert that is dropped: most of the time of address arithmetic
     object.__setattr__(stock.interpreter_builder.options, "sanitize_overflow", False)
+    stock._get_np_dtype = _remembered_dtype(stock._get_np_dtype)
 
 
 _install()
+
+_REMEMBERED = {  # a third of an interpreted kernel's time is types and shapes, made again and again
+    tl.block_type: _remembered_block(tl.block_type.__init__),
+    tl.tensor: _remembered_tensor(tl.tensor.__init__),
+}
 
 # ---------------------------------------------------------------- launching
 
@@ -768,6 +817,8 @@ class _Grid(stock.GridExecutor):
         scope.set_attr(tl.constexpr, "__rmod__", lambda self, other: tl.constexpr(other % self.value))  # has none
         for name, check in _PROMISES.items():
             scope.set_attr(tl, name, _promised(getattr(tl, name), check))
+        for made, remembered in _REMEMBERED.items():
+            scope.set_attr(made, "__init__", remembered)
         scope.set_attr(tl.tensor, "__index__", lambda self: self.handle.data.item())  # 3.6 with numpy 2.4 needs it
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn either

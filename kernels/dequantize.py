@@ -16,6 +16,7 @@ from kernels.quantize_codes import as_bytes, decode, scale_value, unpack
 from kernels.quantize_schemes import Quantized, Scheme, scheme_of
 
 TILE = 4096  # elements of a program's tile
+PER_WARP = 1024  # of these
 CHUNK = 128  # columns of a group where a scale serves a whole row
 
 
@@ -76,7 +77,7 @@ def _plan(scheme: Scheme, rows: int, cols: int) -> tuple[dict, dict, int]:
     tiles_per_row = ceil(cols / (groups * block))
     place = {"cols": cols, "tiles_per_row": tiles_per_row, "scales_per_row": scales_per_row}
     shape = {"BLOCK_ROWS": block_rows or 0, "BLOCK_COLS": block_cols or 0, "GROUPS": groups, "BLOCK": block}
-    return place, shape | {"num_warps": max(1, groups * block // 512)}, rows * tiles_per_row
+    return place, shape | {"num_warps": max(1, groups * block // PER_WARP)}, rows * tiles_per_row
 
 
 def dequantize(q: Quantized, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:

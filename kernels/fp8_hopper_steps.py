@@ -1,9 +1,10 @@
 """The steps that the roles of fp8_hopper.py take: whose tile is next, and what a warpgroup does with a slot of the
 ring.
 
-A slot holds BLOCK_K columns of x, ROWS rows for each warpgroup, and of weight, a row for each column of the tile. Item
-n is the n-th slot that a program fills, slot n % SLOTS of the ring. Each slot has two barriers: `full`, its copies have
-come; `free`, all warpgroups are done with it. shared: x, weight, y, their tiles, and the barriers.
+A slot holds BLOCK_K columns of x, ROWS rows for each warpgroup, and of weight, a row for each column of the tile; and
+the scales of x, where each block has one. Item n is the n-th slot that a program fills, slot n % SLOTS of the ring.
+Each slot has two barriers: `full`, its copies have come; `free`, all warpgroups are done with it. shared: x, weight, y,
+their tiles, the barriers, and x's scales and their tiles.
 """
 
 from instruments.gluon import (
@@ -25,7 +26,7 @@ GROUP_M = gl.constexpr(8)  # rows of tiles that programs walk over together
 @gluon.jit
 def tile_at(number, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
     """(row, column) at which a tile begins, in the groups of matmul_order.py."""
-    M, N, K, tiles = sizes
+    M, N, K, tiles, pitch = sizes
     tiles_n = gl.cdiv(N, BLOCK_N)
     first = number // (GROUP_M * tiles_n) * GROUP_M
     height = gl.minimum(gl.cdiv(M, BLOCK_M) - first, GROUP_M)
@@ -36,7 +37,7 @@ def tile_at(number, sizes, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr):
 @gluon.jit
 def start_product(total, item, shared, WARPGROUP: gl.constexpr, ADD: gl.constexpr):
     """Wait for a slot, begin the product of what it holds, and, with ADD, add it to total."""
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free = shared
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free, x_scales, x_scale_ring = shared
     slot = item % full.shape[0]
     x_tile = x_ring.index(slot * y_tiles.shape[0] + WARPGROUP)
     mbarrier.wait(full.index(slot), item // full.shape[0] & 1)
@@ -46,7 +47,7 @@ def start_product(total, item, shared, WARPGROUP: gl.constexpr, ADD: gl.constexp
 @gluon.jit
 def release(item, shared, pred=True):
     """Tell the warp that loads that this warpgroup is done with the slot of an item."""
-    x, weight, y, x_ring, weight_ring, y_tiles, full, free = shared
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free, x_scales, x_scale_ring = shared
     mbarrier.arrive(free.index(item % full.shape[0]), pred=pred)
 
 
@@ -74,17 +75,19 @@ def sum_promoted(total, item, steps, shared, WARPGROUP: gl.constexpr):
 
 
 @gluon.jit
-def sum_scaled(total, item, steps, shared, x_scales, x_step, weight_scales, WARPGROUP: gl.constexpr):
-    """The same, each product times its scales: x_scales [ROWS], x_step from one slot's to the next, and a scalar."""
-    x_scale, weight_scale = gl.load(x_scales), gl.load(weight_scales)
+def sum_scaled(total, item, steps, shared, weight_scales, WARPGROUP: gl.constexpr):
+    """The same, each product times its scales: those of x, [ROWS], lie in the slot, weight_scales points to its own."""
+    x, weight, y, x_ring, weight_ring, y_tiles, full, free, x_scales, x_scale_ring = shared
+    rows: gl.constexpr = gl.SliceLayout(1, total.type.layout)
+    weight_scale = gl.load(weight_scales)
     for step in range(steps):
         part = start_product(total, item, shared, WARPGROUP, ADD=False)
-        ahead = gl.minimum(step + 1, steps - 1)  # the next slot's scales come under this one's product
-        next_x_scale, next_weight_scale = gl.load(x_scales + ahead * x_step), gl.load(weight_scales + ahead)
+        x_scale = x_scale_ring.index(item % full.shape[0] * y_tiles.shape[0] + WARPGROUP).load(rows)
+        next_weight_scale = gl.load(weight_scales + gl.minimum(step + 1, steps - 1))  # comes under this product
         part = warpgroup_mma_wait(0, deps=(part,))
         release(item, shared)
         total += part * (x_scale * weight_scale)[:, None]
-        x_scale, weight_scale = next_x_scale, next_weight_scale
+        weight_scale = next_weight_scale
         item += 1
     return total, item
 

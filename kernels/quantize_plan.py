@@ -10,8 +10,10 @@ from kernels.quantize_schemes import Scheme, scheme_of
 from kernels.rows import RESIDENT_COLS
 
 TILE = 4096  # elements of a program's tile of groups
+PACKED_TILE = 2048  # the same where two values share a byte, which takes more registers
+PER_WARP = 1024  # of these elements: 32 a thread, so that what a thread does once is shared by many
 CHUNK = 128  # columns that a tile treats as a group where all share one scale
-PARTIALS = 512  # programs that look for a tensor's largest magnitude: about four a multiprocessor
+PARTIALS = 1024  # programs that look for a tensor's largest magnitude: some eight a multiprocessor
 
 
 def kind(scheme: Scheme, cols: int) -> str:
@@ -41,8 +43,8 @@ def groups_plan(scheme: Scheme, rows: int, cols: int, contiguous: bool = True) -
     flat = contiguous and cols % block == 0
     if flat:
         rows, cols = rows * cols // block, block
-    groups = max(1, TILE // block)
-    config = {"FLAT": flat, "GROUPS": groups, "BLOCK": block, "num_warps": min(16, groups * block // 512)}
+    groups = max(1, (PACKED_TILE if scheme.bits == 4 else TILE) // block)
+    config = {"FLAT": flat, "GROUPS": groups, "BLOCK": block, "num_warps": max(1, min(16, groups * block // PER_WARP))}
     return {"rows": rows, "cols": cols, "groups_per_row": ceil(cols / block)}, config
 
 
@@ -94,7 +96,7 @@ def quantize_traffic(
     moved = Traffic(read, written, 3 * rows * cols, launches=1)
     how = kind(scheme, cols)
     of_tensor = how == "tensor" or scheme.has_tensor_scale
-    if path == "minimum" and not given or not of_tensor and how != "wide rows":
+    if path == "minimum" and not (given and of_tensor) or not of_tensor and how != "wide rows":
         return moved
     if how == "wide rows":
         return moved + Traffic(read, flops=2 * rows * cols)
@@ -107,3 +109,11 @@ def quantize_traffic(
     programs = searchers(rows, cols)[1]
     search = Traffic(read, {"partial": 4 * programs}, 2 * rows * cols, launches=1)
     return search + Traffic(read | {"partial": programs * asked}, written, 3 * rows * cols, launches=1)
+
+
+def fused_traffic(plain: Traffic, quantising: Traffic, programs: int, path: str | None, cached: bool) -> Traffic:
+    """One launch that reads what the plain operator reads and writes what quantising writes, or the two launches."""
+    if path == "unfused":
+        return plain + quantising
+    given = {name: 4 if cached else 4 * programs for name in quantising.read if name == "tensor_scale"}
+    return Traffic(plain.read | given, quantising.written, plain.flops + quantising.flops, launches=1)

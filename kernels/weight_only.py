@@ -20,7 +20,7 @@ from instruments.traffic import Traffic
 from kernels import weight_only_prefill as prefill
 from kernels.arguments import check_no_grad, check_tensor
 from kernels.quantize_schemes import Quantized, Scheme, dequantize_reference, scheme_of
-from kernels.rows import Device, as_rows, device_of
+from kernels.rows import NO_LIMIT, Device, as_rows, device_of
 from kernels.weight_only_decode import sum_splits_kernel, weight_only_decode_kernel
 
 HALVES = (torch.bfloat16, torch.float16)
@@ -36,31 +36,34 @@ def weight_only_matmul_reference(x: torch.Tensor, weight: Quantized) -> torch.Te
 
 @dataclass(frozen=True)
 class Path:
-    """A row of the table of plans. name: as in `path=`. rows: of x, the most that it is chosen for. tile: as the kernel
-    takes it. programs: per multiprocessor, which K is shared out for where the weight's rows give fewer; 0 where K
-    stays whole."""
+    """A row of the table of plans. name: as in `path=`. rows: of x, the most that it is chosen for. formats: of the
+    weight. tile: as the kernel takes it; decode's BLOCK_M follows from the rows of x. programs: per multiprocessor,
+    which K is shared out for where the weight's rows give fewer; 0 where K stays whole."""
 
     name: str
     rows: int
+    formats: tuple[str, ...]
     tile: dict
     programs: int = 0
 
 
-def _slices(m, n, slices, stages):
-    """A warp takes 16 words of each row: 64 bytes."""
-    return {"BLOCK_M": m, "BLOCK_N": n, "SLICES": slices, "WORDS": 16, "STAGES": stages, "num_warps": slices}
+def _slices(rows: int, warps: int, words: int, stages: int) -> dict:
+    """Warps that take so many words of each row at a time."""
+    return {"BLOCK_N": rows, "SLICES": warps, "WORDS": words, "num_warps": warps, "STAGES": stages}
 
 
-def _tile(m, n, k, warps, stages):
-    return {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "num_warps": warps, "STAGES": stages}
+def _tile(tokens: int, rows: int, k: int, warps: int, stages: int) -> dict:
+    return {"BLOCK_M": tokens, "BLOCK_N": rows, "BLOCK_K": k, "num_warps": warps, "STAGES": stages}
 
 
+ALL = ("int8", "int4", "e2m1")
 PATHS = (
-    # path, rows of x, tile, programs
-    Path("decode", 8, _slices(8, 64, 4, 3), 3),
-    Path("decode", 16, _slices(16, 64, 4, 3), 3),
-    Path("prefill", 32, _tile(32, 128, 128, 4, 3)),
-    Path("prefill", 1 << 31, _tile(64, 128, 128, 8, 3)),
+    # path, rows of x, formats, tile, programs
+    Path("decode", 8, ("int8",), _slices(32, 2, 32, 3), 6),
+    Path("decode", 8, ("int4", "e2m1"), _slices(32, 4, 16, 3), 6),
+    Path("decode", 16, ALL, _slices(64, 2, 16, 3), 6),
+    Path("prefill", 64, ALL, _tile(64, 128, 128, 8, 3)),
+    Path("prefill", NO_LIMIT, ALL, _tile(64, 128, 128, 8, 3)),
 )
 
 
@@ -81,20 +84,18 @@ def per_word(scheme: Scheme) -> int:
 
 def plan(M: int, N: int, K: int, scheme: Scheme, path: str | None, gpu: Device | GPU) -> Plan:
     """How many rows of x are multiplied on a GPU: by the path named, or the first of PATHS that takes so many."""
-    for row in PATHS:
-        if M <= row.rows and path in (None, row.name):
-            break
-    else:
-        most = {row.name: row.rows for row in PATHS}
-        raise ValueError(
-            f"path: got {path!r} for {M:,} rows of x, expected None, decode (to {most['decode']} rows) or prefill"
-        )
-    words = triton.cdiv(K, per_word(scheme))
-    step = row.tile["SLICES"] * row.tile["WORDS"] if row.name == "decode" else words
-    wanted = row.programs * gpu.sms // triton.cdiv(N, row.tile["BLOCK_N"])
-    steps = triton.cdiv(words, step)
+    fitting = [row for row in PATHS if M <= row.rows and scheme.format in row.formats and path in (None, row.name)]
+    if not fitting:
+        most = max(row.rows for row in PATHS if row.name == "decode")
+        raise ValueError(f"path: got {path!r} for {M:,} rows of x, expected None, decode (to {most} rows) or prefill")
+    row, words = fitting[0], triton.cdiv(K, per_word(scheme))
+    if row.name == "prefill":
+        return Plan(row.name, row.tile, 1, words)
+    tile = {"BLOCK_M": triton.next_power_of_2(M), **row.tile}
+    step = tile["SLICES"] * tile["WORDS"]
+    steps, wanted = triton.cdiv(words, step), row.programs * gpu.sms // triton.cdiv(N, tile["BLOCK_N"])
     split_words = triton.cdiv(steps, max(1, min(wanted, steps, MAX_SPLITS))) * step
-    return Plan(row.name, row.tile, triton.cdiv(words, split_words), split_words)
+    return Plan(row.name, tile, triton.cdiv(words, split_words), split_words)
 
 
 def _as_words(codes: torch.Tensor) -> torch.Tensor:
@@ -157,8 +158,10 @@ def weight_only_matmul(x: torch.Tensor, weight: Quantized, *, path: str | None =
         if chosen.splits > 1:
             partial = torch.empty((chosen.splits, M, N), dtype=torch.float32, device=x.device)
         grid = triton.cdiv(N, chosen.tile["BLOCK_N"]), chosen.splits
+        step = chosen.tile["SLICES"] * chosen.tile["WORDS"]
+        even = N % chosen.tile["BLOCK_N"] == 0 and words[0] % step == 0 and K == words[0] * per_word(scheme)
         weight_only_decode_kernel[grid](
-            x, *weights, partial, y, M, N, K, *x.stride(), *words, chosen.split_words, **form, **chosen.tile
+            x, *weights, partial, y, M, N, K, *x.stride(), *words, chosen.split_words, **form, EVEN=even, **chosen.tile
         )
         if partial is not None:
             sum_splits_kernel[(triton.cdiv(M * N, SUM_BLOCK),)](partial, y, M * N, chosen.splits, SUM_BLOCK)

@@ -1,19 +1,18 @@
 """Few rows of x times weights of 8 or 4 bits: what a layer does for every token that is generated.
 
 Minimum traffic as in weight_only.py, which has the reference, the public function and the traffic: the packed weights
-read once, everything else is small beside them. At 4 bits the GPU has under six instructions for a weight in the time
-that its bytes take, so what counts is instructions: a multiplication and an addition for each weight, after it was made
-fp32 and before partial sums are added up, are too many. The matrix unit takes 2,048 products an instruction even where
-7 of 8 columns are padding, and takes 16-bit values in pairs, as the words hold them. The weights are its left operand,
-their rows the tile's: a tile of y^T [BLOCK_N, BLOCK_M].
+read once; everything else is small beside them. An H200 has time for five or six instructions while four bits come from
+memory, so instructions are what counts. Made fp32, multiplied and added, a weight takes more than that; the matrix unit
+takes 16-bit values in pairs, as the words hold them, and 2,048 products an instruction, even if most are padding. The
+weights are its left operand, so a tile of y^T [BLOCK_N, BLOCK_M] is computed.
 
-A program's warps share K, not rows: each takes 64 bytes of every row at a time, next to its neighbour's, so that
-together they read long runs of a row, and none reads an x that another has read. Several programs share K, too, where
-the rows alone would not fill the GPU, and a second kernel adds up what each leaves.
+The warps of a program share K, not rows: each takes some words of every row, next to its neighbour's, so that together
+they read long runs of a row, and no two read the same x. They add up what they have at the end. Programs share K, too,
+where the rows alone would not fill the GPU, and a second kernel adds up what each leaves.
 """
 
 from instruments.backend import tl, triton
-from kernels.weight_only_unpack import by_parts, mended, scale_of, scaled, spread, unpack
+from kernels.weight_only_unpack import by_parts, by_slices, factors_of, mended, spread, unpack
 
 
 @triton.jit
@@ -35,23 +34,24 @@ def weight_only_decode_kernel(
     split_words,
     FORMAT: tl.constexpr,
     GROUP: tl.constexpr,
+    EVEN: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     SLICES: tl.constexpr,
     WORDS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    """x [M, K] of any strides; codes [N, words] int32 of FORMAT, row_words apart; scales [N, row_scales], one for GROUP
-    values, or for a row where GROUP is 0; tensor_scale one fp32, or None. To y [M, N], or to partial [splits, M, N]
-    fp32, where that is given, the sum over split_words of each row."""
+    """x [M <= BLOCK_M, K] of any strides; codes [N, words] int32 of FORMAT, row_words apart; scales [N, row_scales],
+    one for GROUP values, or for a row where GROUP is 0; tensor_scale one fp32, or None. EVEN: no tile ends outside the
+    weight. To y [M, N], or to partial [splits, M, N] fp32, where given, the sum over split_words of each row."""
     PER_WORD: tl.constexpr = 4 if FORMAT == "int8" else 8
-    BLOCK_K: tl.constexpr = WORDS * PER_WORD
+    BLOCK_K: tl.constexpr = WORDS * PER_WORD  # of a slice
+    COUNT: tl.constexpr = SLICES * BLOCK_K // GROUP if GROUP else 1  # scales of a row in a step
     like: tl.constexpr = x_ptr.dtype.element_ty
-    slice = tl.arange(0, SLICES)[:, None, None]  # [SLICES, 1, 1]
     row = tl.program_id(0).to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[:, None]  # [BLOCK_N, 1]: of the weights
-    token = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]: a row of x
-    word = slice * WORDS + tl.arange(0, WORDS)[None, None, :]  # [SLICES, 1, WORDS]
-    k = slice * BLOCK_K + tl.arange(0, BLOCK_K)[None, None, :]  # [SLICES, 1, BLOCK_K]
+    token = tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]: a row of x
+    word = tl.arange(0, SLICES * WORDS)[None, :]  # [1, SLICES * WORDS]
+    k = tl.arange(0, SLICES * BLOCK_K)[None, :]  # [1, SLICES * BLOCK_K]
     x_ptr += token.to(tl.int64) * x_row_stride
     codes_ptr += row * row_words
     scales_ptr += row * row_scales
@@ -59,28 +59,29 @@ def weight_only_decode_kernel(
     total = tl.zeros([SLICES, BLOCK_N, BLOCK_M], dtype=tl.float32)
     for start in tl.range(first, tl.minimum(first + split_words, words), SLICES * WORDS, num_stages=STAGES):
         start = tl.multiple_of(start, SLICES * WORDS)
-        # what lies past a row's end may be any code: the activations are zero there
-        codes_mask = (row < N)[None] & (word < words - start)
-        codes = tl.load(codes_ptr[None] + (start + word), mask=codes_mask)  # [SLICES, BLOCK_N, WORDS]
         column = start * PER_WORD + k
-        x_mask = (token < M)[None] & (column < K)
-        x = tl.load(x_ptr[None] + column * x_col_stride, mask=x_mask, other=0.0)  # [SLICES, BLOCK_M, BLOCK_K]
-        if GROUP:  # those of a row lie together; of a slice, they are [SLICES, BLOCK_N, EACH]
-            COUNT: tl.constexpr = SLICES * BLOCK_K // GROUP
-            EACH: tl.constexpr = max(1, BLOCK_K // GROUP)
-            group = start * PER_WORD // GROUP + tl.arange(0, COUNT)[None, :]
-            scales = tl.load(scales_ptr + group, mask=(row < N) & (group < row_scales), other=0)
-            scales = scale_of(scales.reshape(BLOCK_N, COUNT // EACH, EACH).permute(1, 0, 2))
-            if COUNT < SLICES:  # slices that share a scale
-                scales = tl.broadcast_to(scales[:, None], (COUNT, SLICES // COUNT, BLOCK_N, 1))
-                scales = scales.reshape(SLICES, BLOCK_N, 1)
-        weight = unpack(codes, FORMAT, like)  # [SLICES, BLOCK_N, BLOCK_K]
-        if FORMAT == "e2m1":
-            weight *= spread(scaled(scales, like), GROUP, WORDS)
-        APART: tl.constexpr = GROUP and FORMAT != "e2m1"  # sums of a group are scaled before they are added up
-        step = tl.zeros([SLICES, BLOCK_N, BLOCK_M], dtype=tl.float32) if APART else total
-        step = tl.dot(weight, by_parts(x, PER_WORD // 2).permute(0, 2, 1), step)
-        total = total + step * scales if APART else step
+        group = start * PER_WORD // GROUP + tl.arange(0, COUNT)[None, :] if GROUP else 0  # [1, COUNT]
+        x_mask = token < M
+        if EVEN:
+            codes_mask, scales_mask, none = None, None, None
+        else:  # past a row's end a weight may be anything finite: x is zero there
+            codes_mask = (row < N) & (word < words - start)
+            scales_mask, none = (row < N) & (group < row_scales), 0
+            x_mask = x_mask & (column < K)
+        codes = tl.load(codes_ptr + (start + word), mask=codes_mask)  # [BLOCK_N, SLICES * WORDS]
+        x = tl.load(x_ptr + column * x_col_stride, mask=x_mask, other=0.0)  # [BLOCK_M, SLICES * BLOCK_K]
+        weight = unpack(by_slices(codes, SLICES), FORMAT, like)  # [SLICES, BLOCK_N, BLOCK_K]
+        x = by_parts(by_slices(x, SLICES), PER_WORD // 2)  # [SLICES, BLOCK_M, BLOCK_K]
+        step = total
+        if GROUP:
+            scales = by_slices(tl.load(scales_ptr + group, mask=scales_mask, other=none), SLICES)
+            if FORMAT == "e2m1":
+                weight *= spread(factors_of(scales, like), GROUP)
+            else:  # sums of a group are scaled before they are added up
+                step = tl.zeros([SLICES, BLOCK_N, BLOCK_M], dtype=tl.float32)
+        step = tl.dot(weight, x.permute(0, 2, 1), step)
+        total = total + step * scales if GROUP and FORMAT != "e2m1" else step
+
     y = mended(tl.sum(total, axis=0), FORMAT, like)  # [BLOCK_N, BLOCK_M]
     if not GROUP:
         y *= tl.load(scales_ptr, mask=row < N, other=0.0)

@@ -11,7 +11,7 @@ import torch
 
 from instruments.backend import tl, triton
 from kernels.matmul_order import grouped_tile
-from kernels.weight_only_unpack import by_parts, mended, scale_of, scaled, spread, unpack
+from kernels.weight_only_unpack import by_parts, factors_of, mended, spread, unpack
 
 GROUP_N = 8  # rows of tiles of the weights that programs walk over together
 
@@ -66,16 +66,17 @@ def weight_only_prefill_kernel(
         # what lies past a row's end may be any code: x is zero there
         codes = tl.load(codes_ptr + start, mask=(row < N) & (word < words - start))  # [BLOCK_N, WORDS]
         x = tl.load(ordered_ptr + start * PER_WORD, mask=token < M, other=0.0)  # [BLOCK_K, BLOCK_M]
+        weight = unpack(codes[None], FORMAT, like)  # [1, BLOCK_N, BLOCK_K]
+        step = total
         if GROUP:  # the scales of this step, [BLOCK_N, BLOCK_K // GROUP]
             group = start * PER_WORD // GROUP + tl.arange(0, BLOCK_K // GROUP)[None, :]
-            scales = scale_of(tl.load(scales_ptr + group, mask=(row < N) & (group < row_scales), other=0))
-        weight = unpack(codes[None], FORMAT, like)  # [1, BLOCK_N, BLOCK_K]
-        if FORMAT == "e2m1":
-            weight *= spread(scaled(scales, like)[None], GROUP, WORDS)
-        APART: tl.constexpr = GROUP and FORMAT != "e2m1"  # sums of a group are scaled before they are added up
-        step = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32) if APART else total
+            scales = tl.load(scales_ptr + group, mask=(row < N) & (group < row_scales), other=0)
+            if FORMAT == "e2m1":
+                weight *= spread(factors_of(scales[None], like), GROUP)
+            else:  # sums of a group are scaled before they are added up
+                step = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
         step = tl.dot(weight.reshape(BLOCK_N, BLOCK_K), x, step)
-        total = total + step * scales if APART else step
+        total = total + step * scales if GROUP and FORMAT != "e2m1" else step
     total = mended(total, FORMAT, like)
     if not GROUP:
         total *= tl.load(scales_ptr, mask=row < N, other=0.0)

@@ -98,6 +98,16 @@ def unpack(words, FORMAT: tl.constexpr, like: tl.constexpr):
 
 
 @triton.jit
+def by_slices(tile, SLICES: tl.constexpr):
+    """[rows, columns] -> [SLICES, rows, columns of a slice]; fewer columns than slices serve several slices each."""
+    rows: tl.constexpr = tile.shape[0]
+    cols: tl.constexpr = tile.shape[1]
+    if cols < SLICES:
+        tile = tl.broadcast_to(tile[:, :, None], (rows, cols, SLICES // cols)).reshape(rows, SLICES)
+    return tile.reshape(rows, SLICES, max(1, cols // SLICES)).permute(1, 0, 2)
+
+
+@triton.jit
 def by_parts(x, PARTS: tl.constexpr):
     """The columns of x [slices, rows, columns] in the order 0, PARTS, 2 PARTS, ..., 1, PARTS + 1, ..."""
     slices: tl.constexpr = x.shape[0]
@@ -107,39 +117,34 @@ def by_parts(x, PARTS: tl.constexpr):
 
 
 @triton.jit
-def scale_of(codes):
-    """Stored scales as fp32: fp32 itself, or the bytes of E8M0 (uint8) or of E4M3 (int8)."""
-    if codes.dtype == tl.uint8:  # an exponent with fp32's bias; 0 is 2^-127, 255 NaN
-        bits = codes.to(tl.int32)
-        power = tl.maximum(bits << 23, 1 << 22).to(tl.float32, bitcast=True)
-        return tl.where(bits == 255, float("nan"), power)
-    elif codes.dtype == tl.int8:  # exponent and mantissa moved to where fp32's are, and so 2^120 too small
-        bits = codes.to(tl.int32)
-        value = (((bits & 0x80) << 24) | ((bits & 0x7F) << 20)).to(tl.float32, bitcast=True) * 2.0**120
-        return tl.where((bits & 0x7F) == 0x7F, float("nan"), value)
-    else:
-        return codes
+def factors_of(codes, like: tl.constexpr):
+    """Scales of E2M1 as 16-bit factors, larger by 2^110 (bf16) or 2^6 (fp16), from the bytes of E8M0 (uint8) or E4M3
+    (int8). E8M0 up to 2^17 or 2^9, what is more is infinite, as is its NaN."""
+    bits = codes.to(tl.int32)
+    if codes.dtype == tl.uint8:  # an exponent whose bias is fp32's
+        if like == tl.bfloat16:
+            return (tl.minimum(bits + 110, 255) << 7).to(tl.uint16).to(like, bitcast=True)
+        else:
+            return (tl.minimum(tl.maximum(bits - 106, 0), 31) << 10).to(tl.uint16).to(like, bitcast=True)
+    else:  # exponent and mantissa moved to where fp32's are, and so 2^120 too small
+        value = ((bits << 20) & -0x78100000).to(tl.float32, bitcast=True) * 2.0**120
+        value = tl.where((bits & 0x7F) == 0x7F, float("nan"), value)
+        return (value * (2.0**110 if like == tl.bfloat16 else 2.0**6)).to(like)
 
 
 @triton.jit
-def scaled(scales, like: tl.constexpr):
-    """fp32 scales of E2M1 as 16-bit factors, larger by as much as `like` has room for: to 2^17 (bf16) or 2^9 (fp16)."""
-    return (scales * (2.0**110 if like == tl.bfloat16 else 2.0**6)).to(like)
-
-
-@triton.jit
-def spread(scales, GROUP: tl.constexpr, WORDS: tl.constexpr):
-    """Scales of groups, [slices, rows, groups], of words of eight codes -> one for each column, in the parts' order."""
-    slices: tl.constexpr = scales.shape[0]
-    rows: tl.constexpr = scales.shape[1]
-    groups: tl.constexpr = scales.shape[2]
-    each = tl.broadcast_to(scales[:, :, None, :, None], (slices, rows, 4, groups, GROUP // 4))
-    return each.reshape(slices, rows, 8 * WORDS)
+def spread(factors, GROUP: tl.constexpr):
+    """[slices, rows, groups] -> one for each column of words of eight codes, in the parts' order."""
+    slices: tl.constexpr = factors.shape[0]
+    rows: tl.constexpr = factors.shape[1]
+    groups: tl.constexpr = factors.shape[2]
+    each = tl.broadcast_to(factors[:, :, None, :, None], (slices, rows, 4, groups, GROUP // 4))
+    return each.reshape(slices, rows, groups * GROUP)
 
 
 @triton.jit
 def mended(total, FORMAT: tl.constexpr, like: tl.constexpr):
-    """Sums of products with what `unpack` gives, E2M1's times `scaled`, as large as they are."""
+    """Sums of products with what `unpack` gives, E2M1's times `factors_of`, as large as they are."""
     if FORMAT == "e2m1":
         return total * (2.0**16 if like == tl.bfloat16 else 2.0**8)
     else:

@@ -45,6 +45,8 @@ def number_line(format: str = "e4m3", scale: int = 0, x: float = 3.3) -> Panel:
 
     format: one of NAMES. scale: a power of two, -16 to 8. x: -8 to 8.
     """
+    for name in NAMES:
+        all_values(name)  # so that no step waits for the table of a format
     picture = _Picture()
     controls = {
         "scale": whole("scale, 2^", *SCALES, 0),

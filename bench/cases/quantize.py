@@ -113,6 +113,12 @@ def _rmsnorm(name, rows, cols, dtype=torch.bfloat16):
         lambda x, w: quantize_reference(rmsnorm_reference(x.float(), w.float(), EPS), scheme).codes.double(),
         {
             "bytes-first": lambda: lambda x, weight: _codes(rmsnorm_quantize(x, weight, scheme, EPS)),
+            "bytes-first, resident": lambda: (
+                lambda x, weight: _codes(rmsnorm_quantize(x, weight, scheme, EPS, path="resident"))
+            ),
+            "bytes-first, streaming": lambda: (
+                lambda x, weight: _codes(rmsnorm_quantize(x, weight, scheme, EPS, path="streaming"))
+            ),
             "rmsnorm, then quantize": lambda: lambda x, w: _codes(quantize(rmsnorm(x, w, EPS), scheme)),
             "torch": lambda: in_torch,
             "torch.compile": lambda: compiled(in_torch),
@@ -167,9 +173,10 @@ def sanitize(rows, cols, dtype):
         dequantize(quantize(by_columns(x), scheme))
         given = {"tensor_scale": _scale(q)} if scheme.name in OF_TENSOR else {}
         quantize(x, scheme, **given)
-        if scheme.block[0] == scheme.block[1] and scheme.block[0] or scheme.block[1] is None and cols > 16_384:
-            continue  # squares, and rows too wide to be kept
-        if cols <= 16_384:
-            rmsnorm_quantize(x, other[0], scheme, **given)
-        swiglu_quantize(by_columns(x), other, scheme, **given)
-        swiglu_quantize(x, other, scheme, **given)
+        if scheme.name == "fp8_128x128":
+            continue
+        rmsnorm_quantize(x, other[0], scheme, **given)
+        rmsnorm_quantize(x, other[0], scheme, path="streaming", **given)
+        if scheme.block[1] or cols <= 16_384:
+            swiglu_quantize(by_columns(x), other, scheme, **given)
+            swiglu_quantize(x, other, scheme, **given)

@@ -243,6 +243,13 @@ def test_the_index_is_not_guessed_at_where_the_task_names_the_cause():
     assert "too far outside" in stray((8, 50), 4000, hints={"out_of_bounds": "Mask every load."}).text
 
 
-@pytest.mark.parametrize("task, words", [("02.1", "cases exactly right"), ("02.2", "right against an fp64 reference")])
-def test_what_is_counted_is_exactly_right(task, words):
-    assert words in verdict_of(task, answers("02_execution_model")[task]).proved[0]
+@pytest.mark.parametrize(
+    "exercise, task, words",
+    [
+        ("02_execution_model", "02.1", "cases exactly right"),
+        ("02_execution_model", "02.2", "right against an fp64 reference"),
+        ("09_low_precision", "09.2", "cases exactly right"),  # tensors of codes
+    ],
+)
+def test_what_is_counted_is_exactly_right(exercise, task, words):
+    assert words in verdict_of(task, answers(exercise)[task]).proved[0]

@@ -50,6 +50,7 @@ def timed(tmp_path, monkeypatch):
         monkeypatch.setattr(timing, "copy_roof", lambda nbytes: 1e9)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
         monkeypatch.setattr(probe, "on_gpu", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
         cases.prepare(given, run, RUN)
         probe.run(task_id, vars(module_of(source)), run)
         left = judge.left_by(given.task, run)
