@@ -447,8 +447,6 @@ QUANTIZE = Task(
             "the even row went to the high nibble",
             "Row 2 i is the low nibble of byte row i, row 2 i + 1 the high one.",
             "codes[0::2] + 16 * codes[1::2] -> codes[1::2] + 16 * codes[0::2]",
-            answer="e2m1(even * inverse[None, :]) | e2m1(odd * inverse[None, :]) << 4 -> "
-            "e2m1(odd * inverse[None, :]) | e2m1(even * inverse[None, :]) << 4",
         ),
         Slip(
             "rows i and i + 16 of a block share a byte",
@@ -899,7 +897,6 @@ CHOOSE = Task(
             "bf16 was left out",
             "All seven schemes are to be tried, bf16 too.",
             "for name in SCHEMES: -> for name in list(SCHEMES)[1:]:",
-            answer="for name in SCHEMES: -> for name in list(SCHEMES)[1:]:",
         ),
         Slip(
             "of those that keep both, another one than the smallest was taken",
