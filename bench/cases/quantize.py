@@ -1,6 +1,6 @@
 """Quantise, dequantise, and RMSNorm and SwiGLU that quantise what they give.
 
-What is compared is the codes. Peers are what one writes in PyTorch with its own conversion, which it has for eight bits.
+What is compared is the codes. Peers are what one writes in PyTorch with its own conversion, to eight bits.
 """
 
 import torch
