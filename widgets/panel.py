@@ -123,7 +123,8 @@ def encoded(pixels: np.ndarray) -> bytes:
     """
     height, width, _ = pixels.shape
     rows = np.zeros((height, 1 + 3 * width), np.uint8)  # each begins with its filter, 0
-    rows[:, 1:] = pixels[..., :3].reshape(height, -1)
+    for channel in range(3):
+        rows[:, 1 + channel :: 3] = pixels[..., channel]
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits of each of red, green and blue
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 1)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(

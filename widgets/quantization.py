@@ -172,7 +172,7 @@ class _Picture:
         self.stacks = [
             [
                 right.barh(row, 0, 0.62, color=c, hatch=h, edgecolor="white", **look)[0]
-                for c, h in zip(colours, ("", "xx", "//", ".."))
+                for c, h in zip(colours, ("", "", "//", ".."))
             ]
             for row in range(2)
         ]
@@ -204,7 +204,7 @@ class _Picture:
             x = sum(nbytes for name, nbytes in moved.read.items() if name.startswith("x"))
             weights, at = moved.read["weight"], 0.0
             for bar, nbytes in zip(stack, (weights, moved.bytes_read - x - weights, x, moved.written["y"])):
-                bar.set(x=at, width=nbytes / plain.bytes)
+                bar.set(x=at, width=nbytes / plain.bytes, visible=nbytes > 0)
                 at += nbytes / plain.bytes
         self.gain.set_width(gain)
         self.said.set(text=number(gain, digits=3), x=gain + 0.06)
