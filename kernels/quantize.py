@@ -166,6 +166,19 @@ def check_tensor_scale(tensor_scale, scheme: Scheme, x: torch.Tensor):
         check_tensor("tensor_scale", tensor_scale, shape=(), like=x, dtypes=(torch.float32,))
 
 
+def check_fusible(name: str, x: torch.Tensor, scheme: Scheme | str, tensor_scale) -> Scheme:
+    """The scheme; ValueError unless an operator over rows of x can give its result in it."""
+    scheme = scheme_of(scheme)
+    check_columns(name, x.shape, scheme)
+    how = kind(scheme, x.shape[-1])
+    if how == "squares":
+        raise ValueError(f"scheme: got {scheme.name}, expected one whose scales are of one row, or given for all")
+    if tensor_scale is None and (how == "tensor" or scheme.has_tensor_scale):
+        raise ValueError(f"tensor_scale: got None, expected the tensor's scale, which {scheme.name} has to know before")
+    check_tensor_scale(tensor_scale, scheme, x)
+    return scheme
+
+
 def with_tensor_scale(q: Quantized, tensor_scale: torch.Tensor | None) -> Quantized:
     """q with the scale that was given for the tensor, where one was."""
     if tensor_scale is None:

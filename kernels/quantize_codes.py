@@ -3,8 +3,8 @@
 They give, bit by bit, what kernels/formats.py and kernels/quantize_schemes.py define, on every GPU and in the
 interpreter. GPUs from sm_89 on round to FP8 by an instruction. Elsewhere, and to four bits, a value is rounded by one
 addition: beside a power of two that is 2^(23 - mantissa) times the value's own, fp32 has room for the format's digits
-and no more, so the sum is rounded as the format wants it, to nearest even. Every product is rounded before such a sum
-sees it: a minimum stands between them, so that no compiler makes one fused multiply-add of both.
+and no more, so the sum is rounded as the format wants it, to nearest even. What goes into such a sum is an exact
+product or has passed a minimum, so nothing changes where the compiler makes one multiply-add of both.
 """
 
 import struct

@@ -96,7 +96,7 @@ def quantize_traffic(
     moved = Traffic(read, written, 3 * rows * cols, launches=1)
     how = kind(scheme, cols)
     of_tensor = how == "tensor" or scheme.has_tensor_scale
-    if path == "minimum" and not given or not of_tensor and how != "wide rows":
+    if path == "minimum" and not (given and of_tensor) or not of_tensor and how != "wide rows":
         return moved
     if how == "wide rows":
         return moved + Traffic(read, flops=2 * rows * cols)
@@ -109,3 +109,11 @@ def quantize_traffic(
     programs = searchers(rows, cols)[1]
     search = Traffic(read, {"partial": 4 * programs}, 2 * rows * cols, launches=1)
     return search + Traffic(read | {"partial": programs * asked}, written, 3 * rows * cols, launches=1)
+
+
+def fused_traffic(plain: Traffic, quantising: Traffic, programs: int, path: str | None, cached: bool) -> Traffic:
+    """One launch that reads what the plain operator reads and writes what quantising writes, or the two launches."""
+    if path == "unfused":
+        return plain + quantising
+    given = {name: 4 if cached else 4 * programs for name in quantising.read if name == "tensor_scale"}
+    return Traffic(plain.read | given, quantising.written, plain.flops + quantising.flops, launches=1)

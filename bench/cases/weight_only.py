@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import Case, compiled, random
+from bench.cases import Case, Counted, compiled, launch_of, random
 from kernels.formats import unpack_fp4
 from kernels.quantize import dequantize
 from kernels.quantize_schemes import dequantize_reference, quantize_reference
@@ -82,3 +82,8 @@ def sanitize(M, N, K, dtype):
         weight = quantize_reference(random(N, K, dtype=BF16), scheme)
         for path in ("decode", "prefill") if M <= 16 else (None,):
             weight_only_matmul(x, weight, path=path)
+
+
+def counted() -> list[Counted]:
+    decode = [launch_of(_case(1, *LARGE, scheme)) for scheme in TAKEN]
+    return [*decode, launch_of(_case(1, *LARGE, "int4_g128"), "torch"), launch_of(_case(2048, *LARGE, "int4_g128"))]

@@ -13,7 +13,7 @@ from kernels.attention_hopper import PLANS, _describe, flash_attention_hopper, l
 from tests.kernels.tools import assert_close
 
 DEVICE = torch.device(backend.device())
-SPILLS = 176 if triton.__version__.startswith("3.9.") else 0  # bytes a thread: 3.9 spills some at head_dim 64
+SPILLS = 104 if triton.__version__.startswith("3.9.") else 0  # bytes a thread: 3.9 spills some at head_dim 64
 on_hopper = pytest.mark.skipif(not runs_on(DEVICE), reason="needs a Hopper GPU")
 
 
@@ -88,13 +88,14 @@ def test_it_is_never_interpreted():
         launch(*tensors(1, 1, 1, 2, 2, 64), False, 1.0)
 
 
-#: batch, heads, kv_heads, queries, keys; the last two have more tiles than an H200 runs at a time, in pairs and not
+#: batch, heads, kv_heads, queries, keys; the last three have more tiles than an H200 runs at a time, in pairs or not
 SIZES = [
     (1, 1, 1, 1, 1),
     (2, 4, 2, 256, 256),
     (1, 4, 1, 200, 333),
     (2, 2, 1, 500, 77),
     (3, 20, 10, 640, 1500),
+    (5, 30, 10, 320, 200),
     (1, 3, 3, 9000, 9000),
 ]
 

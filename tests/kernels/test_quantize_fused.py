@@ -5,15 +5,10 @@ import torch
 
 from instruments.compiled import compiled
 from instruments.meter import meter
-from kernels.quantize_fused import (
-    KEPT_COLS,
-    rmsnorm_quantize,
-    rmsnorm_quantize_traffic,
-    swiglu_quantize,
-    swiglu_quantize_traffic,
-)
+from kernels.quantize_fused import rmsnorm_quantize, rmsnorm_quantize_traffic, swiglu_quantize, swiglu_quantize_traffic
 from kernels.quantize_schemes import SCHEMES, Quantized, dequantize_reference, quantize_reference, scale_values
 from kernels.rmsnorm import rmsnorm_reference
+from kernels.rmsnorm_quantize import KEPT_COLS
 from kernels.rows import RESIDENT_COLS
 from kernels.swiglu import swiglu_reference
 from tests.kernels.tools import BATCHED, BF16, DEVICE, FP16, FP32, LAYOUTS, SPILLS, assert_counts, randn
@@ -38,13 +33,13 @@ def given(name: str, scale: float = 0.5) -> dict:
     return {"tensor_scale": torch.tensor(scale, device=DEVICE)} if name in OF_TENSOR else {}
 
 
-def check(function: str, args: tuple, name: str) -> Quantized:
+def check(function: str, args: tuple, name: str, **more) -> Quantized:
     """The scales are the reference's but for fp32's last bits, or a rounding of the scale that these decide; and each
     value is within the half step of its format of what the operator gives in fp64."""
     run, reference, _ = FUNCTIONS[function]
     scheme = SCHEMES[name]
     y = reference(*(x.double() for x in args))
-    q = run(*args, scheme, **given(name))
+    q = run(*args, scheme, **given(name), **more)
     assert q.shape == args[0].shape and q.scheme == scheme
     rows = y.reshape(-1, y.shape[-1])
     if name in OF_TENSOR:
@@ -115,6 +110,22 @@ def test_the_result_never_leaves_in_16_bits(function):
     assert fused == (reads + 1) * values + 64 * 4 + weight and unfused == fused + 4 * values
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_both_paths_of_rmsnorm_give_the_same_but_for_the_sums_order(name):
+    x, weight = inputs("rmsnorm", 2, 5002)
+    kept, streamed = (rmsnorm_quantize(x, weight, name, path=path, **given(name)) for path in ("resident", "streaming"))
+    a, b = dequantize_reference(kept), dequantize_reference(streamed)
+    assert ((a - b).norm() / a.norm()) < 5e-3
+    assert torch.equal(b, dequantize_reference(check("rmsnorm", (x, weight), name, path="streaming")))
+    for path in ("resident", "streaming"):
+        report = meter(rmsnorm_quantize, x, weight, name, path=path, **given(name))
+        assert_counts(report, rmsnorm_quantize_traffic(2, 5002, BF16, name, path, cached=False))
+
+
+def test_a_wide_row():
+    check("rmsnorm", inputs("rmsnorm", 1, 2 * KEPT_COLS + 2), "fp8_row")
+
+
 @both
 @pytest.mark.parametrize("name", NAMES)
 def test_a_nan_spoils_its_own_row_alone_and_zeros_are_zeros(function, name):
@@ -141,7 +152,7 @@ def test_empty_in_empty_out(function, shape):
     "name, arch", [("fp8_row", 80), ("fp8_row", 90), ("fp8_tensor", 90), ("nvfp4", 90), ("mxfp4", 100)]
 )
 def test_nothing_spills(function, name, arch):
-    for cols in (1002, KEPT_COLS if function == "rmsnorm" else RESIDENT_COLS):
+    for cols in (1002, KEPT_COLS, RESIDENT_COLS):
         x = torch.empty(4, cols, dtype=BF16, device=DEVICE)
         more = x[0] if function == "rmsnorm" else x
         for binary in compiled(FUNCTIONS[function][0], x, more, name, arch=arch, **given(name)):
@@ -159,7 +170,7 @@ WIDE = torch.ones(1, RESIDENT_COLS + 2, device=DEVICE)
         (lambda: rmsnorm_quantize(X, W, "fp8_128x128"), "scheme: got fp8_128x128, expected one whose scales"),
         (lambda: rmsnorm_quantize(X, W, "fp8"), "scheme: got 'fp8'"),
         (lambda: rmsnorm_quantize(X, W, "nvfp4"), "tensor_scale: got None, expected the tensor's scale, which nvfp4"),
-        (lambda: rmsnorm_quantize(WIDE, WIDE[0], "mxfp8"), "x: got 32,770 columns, expected at most 16,384"),
+        (lambda: rmsnorm_quantize(WIDE, WIDE[0], "mxfp8", path="resident"), "path: got 'resident' for rows of 32,770"),
         (lambda: rmsnorm_quantize(X, W, "mxfp8", -1), "eps: got -1"),
         (lambda: rmsnorm_quantize(X, W.clone().requires_grad_(), "mxfp8"), "weight: got a tensor that requires"),
         (lambda: swiglu_quantize(X, X[:1], "fp8_row"), r"up: got shape \(1, 8\), expected \(2, 8\)"),
