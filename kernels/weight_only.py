@@ -38,13 +38,15 @@ def weight_only_matmul_reference(x: torch.Tensor, weight: Quantized) -> torch.Te
 class Path:
     """A row of the table of plans. name: as in `path=`. rows: of x, the most that it is chosen for. formats: of the
     weight. tile: as the kernel takes it; decode's BLOCK_M follows from the rows of x. programs: per multiprocessor,
-    which K is shared out for where the weight's rows give fewer; 0 where K stays whole."""
+    which K is shared out for where the weight's rows give fewer; 0 where K stays whole. shared: bytes of shared memory
+    that a multiprocessor has at least."""
 
     name: str
     rows: int
     formats: tuple[str, ...]
     tile: dict
     programs: int = 0
+    shared: int = 0
 
 
 def _slices(rows: int, warps: int, words: int, stages: int) -> dict:
@@ -58,11 +60,13 @@ def _tile(tokens: int, rows: int, k: int, warps: int, stages: int) -> dict:
 
 ALL = ("int8", "int4", "e2m1")
 PATHS = (
-    # path, rows of x, formats, tile, programs
+    # path, rows of x, formats, tile, programs or shared
     Path("decode", 8, ("int8",), _slices(32, 2, 32, 3), 6),
     Path("decode", 8, ("int4", "e2m1"), _slices(32, 4, 16, 3), 6),
     Path("decode", 16, ALL, _slices(64, 2, 16, 3), 6),
+    Path("prefill", 32, ALL, _tile(32, 128, 128, 4, 3)),
     Path("prefill", 64, ALL, _tile(64, 128, 128, 8, 3)),
+    Path("prefill", NO_LIMIT, ALL, _tile(128, 128, 128, 8, 3), shared=200_000),
     Path("prefill", NO_LIMIT, ALL, _tile(64, 128, 128, 8, 3)),
 )
 
@@ -84,7 +88,14 @@ def per_word(scheme: Scheme) -> int:
 
 def plan(M: int, N: int, K: int, scheme: Scheme, path: str | None, gpu: Device | GPU) -> Plan:
     """How many rows of x are multiplied on a GPU: by the path named, or the first of PATHS that takes so many."""
-    fitting = [row for row in PATHS if M <= row.rows and scheme.format in row.formats and path in (None, row.name)]
+    fitting = [
+        row
+        for row in PATHS
+        if path in (None, row.name)
+        and M <= row.rows
+        and scheme.format in row.formats
+        and gpu.shared_per_sm >= row.shared
+    ]
     if not fitting:
         most = max(row.rows for row in PATHS if row.name == "decode")
         raise ValueError(f"path: got {path!r} for {M:,} rows of x, expected None, decode (to {most} rows) or prefill")

@@ -11,7 +11,7 @@ from kernels.rows import INTERPRETED, Device
 from kernels.weight_only import TAKEN, plan, weight_only_matmul, weight_only_matmul_traffic
 from tests.kernels.tools import BF16, DEVICE, FP16, SPILLS, assert_close, assert_counts, randn
 
-H200 = Device(132, 233_472)
+A100, H200 = Device(108, 167_936), Device(132, 233_472)
 PER_TYPE = [(scheme, dtype) for scheme in TAKEN for dtype in (BF16, FP16)]
 #: Of each way to unpack one scheme in bf16, the rest with one version of Triton.
 FIRST = (("int4_g128", BF16), ("mxfp4", BF16))
@@ -149,7 +149,7 @@ def test_codes_and_scales_of_any_strides(scheme):
 
 
 @pytest.mark.parametrize("scheme", TAKEN)
-@pytest.mark.parametrize("M, path", [(3, "decode"), (20, None)])
+@pytest.mark.parametrize("M, path", [(3, "decode"), (20, None), (65, None)])
 def test_traffic_is_what_the_meter_counts(M, path, scheme):
     N, K = 130, 256
     x, weight = randn(M, K, dtype=FP16), quantized(N, K, scheme)
@@ -202,10 +202,11 @@ def empty_weight(N, K, scheme) -> Quantized:
         ),
     ],
 )
-def test_compiled_without_spills(scheme, dtype, arch, many_programs):
+def test_compiled_without_spills(scheme, dtype, arch, monkeypatch):
     """On Hopper, prefill's products are wgmma's, their left operand from registers."""
+    monkeypatch.setattr(module, "device_of", lambda device: A100 if arch == 80 else H200)
     weight = empty_weight(4096, 4096, scheme)
-    for M, path in ((16, "decode"), (2048, "prefill")):
+    for M, path in ((1, "decode"), (16, "decode"), (2048, "prefill")):
         x = torch.empty(M, 4096, dtype=dtype, device=DEVICE)
         kernel = next(k for k in compiled(weight_only_matmul, x, weight, path=path, arch=arch) if "weight" in k.name)
         expected = "mma.sync" if arch == 80 or path == "decode" else {90: "wgmma", 100: "tcgen05"}[arch]
