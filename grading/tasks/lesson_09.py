@@ -815,10 +815,10 @@ CHOOSE = Task(
         *(
             Case(f"choose, {words}", budget(draw, rows, cols, name, spare), "choose", same=True)
             for words, draw, rows, cols, name, spare in (
-                ("normal numbers, a loose error", gaussian, 16, 144, "mxfp4", 500),
-                ("normal numbers, a stricter error", gaussian, 16, 144, "nvfp4", 500),
-                ("normal numbers, stricter still, not a byte to spare", gaussian, 20, 140, "fp8_tensor", 0),
-                ("normal numbers, the strictest error", gaussian, 16, 144, "bf16", 500),
+                ("Gaussian numbers, a loose error", gaussian, 16, 144, "mxfp4", 500),
+                ("Gaussian numbers, a stricter error", gaussian, 16, 144, "nvfp4", 500),
+                ("Gaussian numbers, stricter still, not a byte to spare", gaussian, 20, 140, "fp8_tensor", 0),
+                ("Gaussian numbers, the strictest error", gaussian, 16, 144, "bf16", 500),
                 ("one outlier, a strict error", one_outlier, 16, 144, "fp8_row", 0),
                 ("rows of very different size, a loose error", rows_apart, 16, 144, "mxfp4", 1200),
                 ("rows of very different size, a strict error", rows_apart, 16, 64, "mxfp8", 100),
