@@ -1,8 +1,8 @@
 """Few rows of x times weights of 8 or 4 bits: what a layer does for every token that is generated.
 
 Minimum traffic as in weight_only.py, which has the reference, the public function and the traffic: the packed weights
-read once; everything else is small beside them. An H200 has time for five or six instructions while four bits come from
-memory, so instructions are what counts. Made fp32, multiplied and added, a weight takes more than that; the matrix unit
+read once; everything else is small beside them. While four bits come from memory an H200 has time for some four
+instructions, so instructions count. Made fp32, multiplied and added, a weight takes more than that; the matrix unit
 takes 16-bit values in pairs, as the words hold them, and 2,048 products an instruction, even if most are padding. The
 weights are its left operand, so a tile of y^T [BLOCK_N, BLOCK_M] is computed.
 
