@@ -65,7 +65,8 @@ def matrix(data: str, outliers: str, larger: float) -> tuple[torch.Tensor, torch
         out.flat[lot.choice(ROWS * COLS, ROWS * COLS // 100, replace=False)] = True
     elif outliers == COLUMNS:
         out[:, [40, 90]] = True
-    x[0, 40] = 1.5 if outliers == ONE else x[0, 40]  # of an ordinary size before it is multiplied
+    if outliers in (ONE, COLUMNS):  # the row that is drawn shows them: of an ordinary size before they are multiplied
+        x[0, out[0]] = (1.5, -1.2)[: out[0].sum()]
     x[out] *= larger
     return torch.from_numpy(x).float(), torch.from_numpy(out)
 
