@@ -344,11 +344,12 @@ class Compiling:
     """Puts every specialisation that is launched through Triton's front end, and compiles the first of each kernel on
     tensors of each dtype.
 
-    ieee: on nothing but fp32, no kernel may multiply in TF32; the interpreter never does. architectures: the first one
-    takes every specialisation. products: what the PTX for the first one has to say where a kernel takes 8-bit floats.
+    ieee: on nothing but fp32, or "always", no kernel may multiply in TF32; the interpreter never does. architectures:
+    the first one takes every specialisation. products: what the PTX for the first one has to say where a kernel takes
+    8-bit floats.
     """
 
-    def __init__(self, ieee: bool, architectures: tuple, products: str):
+    def __init__(self, ieee: bool | str, architectures: tuple, products: str):
         self.ieee, self.architectures, self.products = ieee, architectures, products
         self.waiting, self.known, self.compiled = [], set(), {}
 
@@ -427,7 +428,7 @@ class Compiling:
         if (
             self.ieee
             and ".tf32" in compiled.ptx
-            and {dtype for dtype in dtypes if "float" in dtype} == {"torch.float32"}
+            and (self.ieee == "always" or {dtype for dtype in dtypes if "float" in dtype} == {"torch.float32"})
         ):
             return record.Compile(kernel=launch.name, arch=arch, text="", tf32=True)
         eight = arch == self.architectures[0] and any("float8" in dtype for dtype in dtypes)

@@ -111,5 +111,5 @@ def plan(sequences: int, rows: int, keys: int, head_dim: int, page: int, splits:
     block_s, cols = triton.next_power_of_2(splits), width
     while cols > MERGED_COLS and sequences * rows * (width // cols) < gpu.sms:  # few rows: programs share the columns
         cols //= 2
-    warps = max(4 * cols // width, block_s * cols // 2048)
+    warps = max(1, 4 * cols // width, block_s * cols // 2048)
     return Plan(splits, tiles, config, {"HEAD_DIM": head_dim, "BLOCK_S": block_s, "BLOCK_D": cols, "num_warps": warps})

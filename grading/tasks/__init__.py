@@ -266,12 +266,12 @@ class Task:
     sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes.
     max_tile: widest side of a tile that an access may have, or the two sides of a tile of two dimensions.
     tile_elements(**arguments): largest operand that a torch operation may touch. torch_operations: the aten operations
-    that may touch more; views always may. ieee: on fp32 alone, no kernel may multiply in TF32 when it is compiled.
-    architectures: that kernels have to compile for, the oldest first; an older GPU plays them in the interpreter alone.
-    products: what the PTX for the oldest has to say of each kernel that takes 8-bit floats, such as ".e4m3.e4m3".
-    speed: what a GPU adds. like: the function of the course whose model and records `portrait` puts beside a kernel
-    that passed; '' where none moves the same bytes. hints: {kind of failure: what to do}, before diagnose.py's own
-    words. success: said with a pass.
+    that may touch more; views always may. ieee: on fp32 alone, or "always", no kernel may multiply in TF32 when it is
+    compiled. architectures: that kernels have to compile for, the oldest first; an older GPU plays them in the
+    interpreter alone. products: what the PTX for the oldest has to say of each kernel that takes 8-bit floats, such as
+    ".e4m3.e4m3". speed: what a GPU adds. like: the function of the course whose model and records `portrait` puts
+    beside a kernel that passed; '' where none moves the same bytes. hints: {kind of failure: what to do}, before
+    diagnose.py's own words. success: said with a pass.
     """
 
     id: str
@@ -291,7 +291,7 @@ class Task:
     max_tile: int | tuple | None = None
     tile_elements: Callable | None = None
     torch_operations: tuple = ALLOCATIONS
-    ieee: bool = False
+    ieee: bool | str = False
     architectures: tuple = (80, 90)
     products: str = ""
     speed: Speed | None = None

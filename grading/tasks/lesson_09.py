@@ -42,6 +42,7 @@ def rounding_slips(added: str, **answers: str) -> tuple:
         return Slip(fault, hint, *ways, answer=answers.get(name, ()))
 
     ties = "np.where(low % 2 == 0, low, high)"
+    values = added.removeprefix(" + 8 * np.signbit(").removesuffix(")")
     even = "Halfway between two numbers the one with the even code is taken: 2.5 becomes 2, 3.5 becomes 4."
     return (
         slip("away", "ties were rounded away from zero", even, f"{ties} -> high"),
@@ -54,6 +55,12 @@ def rounding_slips(added: str, **answers: str) -> tuple:
             f"{ties} -> np.searchsorted(numbers, np.abs(values), side='right') - 1",
         ),
         slip("sign", "the sign was left out", "A code's highest bit, worth 8, is the sign.", f"{added} -> "),
+        slip(
+            "lost",
+            "the sign was left out where the magnitude becomes 0",
+            "The sign is that of the number, not of its code: -0.1 becomes -0, code 8.",
+            f"{added} -> {added} * (np.abs({values}) > 0.25)",
+        ),
     )
 
 
@@ -64,6 +71,8 @@ BEYOND = "It is beyond the largest number of the format: this course's conversio
 BINADE = "Which binade is it in? With m bits of mantissa, the numbers from 2^e on are 2^(e - m) apart."
 SMALL = "Below the smallest normal number, 2^-6, the spacing stays that of the lowest binade."
 UP = "It is a power of two, the smallest one for which 7 / scale is not above 6."
+
+NEAR = 0.01  # of a number of which digits were left out
 
 #: letter: the right number, what to think of, {a wrong number: what it says}
 BY_HAND = {
@@ -91,6 +100,7 @@ BY_HAND = {
             1.0: "With a scale of 1, 7 is above 6 and saturates. That is OCP's own rule; here nothing saturates.",
             7 / 6: "An E8M0 scale is a power of two.",
             4.0: "A smaller power of two will do.",
+            128.0: "That is what E8M0 stores, the exponent plus 127. The scale itself is asked.",
         },
     ),
     "k": (
@@ -105,12 +115,15 @@ BY_HAND = {
 def hand_fault(arguments, returned):
     """What is wrong with the first number that is, and how many are."""
     if len(returned) != len(BY_HAND):
-        return f"by_hand returned {len(returned)} numbers, expected {len(BY_HAND)}: those of a to l, in this order"
+        came = f"{len(returned)} numbers" if len(returned) > 1 else "a single thing"
+        return f"by_hand returned {came}, expected a tuple of {len(BY_HAND)} numbers: those of a to l, in this order"
     wrong = []
     for (letter, (right, thought, told)), came in zip(BY_HAND.items(), returned):
         if isinstance(came, bool) or not isinstance(came, (int, float)):
-            return f"{letter} is no number"
+            return f"{letter} is no int and no float"
         if came != right:
+            if right and abs(came / right - 1) < NEAR:
+                thought = "That is near, but every digit counts: write it as a fraction, n / 2**k."
             wrong.append(f"{letter} is not {came:.6g}. {told.get(came, thought)}")
     more = f" {len(wrong)} of {len(BY_HAND)} numbers are wrong." if len(wrong) > 1 else ""
     return f"{wrong[0]}{more}" if wrong else ""
@@ -197,6 +210,7 @@ ENCODE = Task(
             away="> down_at_a_tie -> >= down_at_a_tie",
             towards=">= up_at_a_tie -> > up_at_a_tie",
             sign=" + 8 * (x < 0) -> ",
+            lost="8 * (x < 0) -> 8 * ((x < 0) & (code > 0))",
         ),
         Slip(
             "the sign went to bit 7",
@@ -433,8 +447,6 @@ QUANTIZE = Task(
             "the even row went to the high nibble",
             "Row 2 i is the low nibble of byte row i, row 2 i + 1 the high one.",
             "codes[0::2] + 16 * codes[1::2] -> codes[1::2] + 16 * codes[0::2]",
-            answer="e2m1(even * inverse[None, :]) | e2m1(odd * inverse[None, :]) << 4 -> "
-            "e2m1(odd * inverse[None, :]) | e2m1(even * inverse[None, :]) << 4",
         ),
         Slip(
             "rows i and i + 16 of a block share a byte",
@@ -450,8 +462,8 @@ QUANTIZE = Task(
     hints={
         "shape": "packed is [rows / 2, cols], and scales [ceil(rows / 32), cols]: the blocks lie down the columns.",
         "bytes": "x is needed once: hold the 32 rows of a tile in registers from the maximum to the codes.",
-        "sectors": "A program that takes one column strides through memory: give it 32 rows of many columns side by "
-        "side.",
+        "sectors": "A program that takes one column, or few, touches a whole sector for them in every row: give it 32 "
+        "rows of many columns side by side.",
         "out_of_bounds": "Mask rows beyond the last and columns beyond the last, in both loads and both stores. x has "
         "x.stride(0) elements from row to row, packed and scales have cols.",
         "unwritten": "The grid has a program for each block of 32 rows, the last, ragged one too, and each tile of "
@@ -519,7 +531,7 @@ MULTIPLY = Task(
     points=5,
     functions={"q4_linear": multiplied},
     kernel=True,
-    ieee=True,
+    ieee="always",
     cases=(
         Case("1 token, 64 x 256", of_weights(1, 64, 256)),
         Case("3 tokens, 37 x 96: ragged", of_weights(3, 37, 96)),
@@ -630,6 +642,11 @@ MULTIPLY = Task(
             "[:, : x.shape[1] // TILE * TILE].T",
         ),
         Slip(
+            "tokens and rows of the weight were exchanged in y",
+            "y is [tokens, rows]: a token's sums lie side by side, tokens are N elements apart.",
+            f"{WHOLE} -> ({WHOLE}).T.reshape(len(x), -1)",
+        ),
+        Slip(
             "every token got the first one's x",
             "Each row of x is a token: x.stride(0) elements on.",
             f"{WHOLE} -> x[:1].repeat(len(x), axis=0) @ weight.reshape(len(packed), -1).T",
@@ -648,8 +665,8 @@ MULTIPLY = Task(
         "in x and y. packed has packed.stride(0) bytes from row to row.",
         "unwritten": "The grid covers all rows of the weight, and a program stores all tokens.",
         "torch_work": "Nothing is unpacked before: the kernel takes the bytes as they are.",
-        "tf32": "Of fp32 tiles a product is TF32 unless it is asked not to be: input_precision='ieee'. q - 8 and x are "
-        "exact in fp16.",
+        "tf32": "Of fp32 tiles a product is TF32 unless it is asked not to be: input_precision='ieee'. TF32 keeps 11 "
+        "bits, as fp16 does, and (q - 8) * scale has 15. (q - 8 and x are exact in fp16.)",
     },
 )
 
@@ -731,6 +748,18 @@ def rows_apart(rng, rows, cols):
     return gaussian(rng, rows, cols) * np.exp2(rng.permutation(rows) * -24 / rows)[:, None]
 
 
+def one_small_row(rng, rows, cols):
+    """Lost where all share a scale, and hardly seen in a mean over the rows."""
+    x = gaussian(rng, rows, cols)
+    x[rng.integers(rows)] *= 2.0**-24
+    return x
+
+
+def last_apart(rng, rows, cols):
+    """Rows from 128 on are far smaller than the others."""
+    return gaussian(rng, rows, cols) * np.where(np.arange(rows) < 128, 1, 2.0**-24)[:, None]
+
+
 def columns_apart(rng, rows, cols):
     """A few columns are large in all rows, as in the activations of language models."""
     x = gaussian(rng, rows, cols)
@@ -743,14 +772,14 @@ GAP = 1.05  # between the error of the right answer and that of whatever is smal
 
 def budget(draw, rows, cols, name, spare=0):
     """A matrix, and budgets that `name` keeps and nothing smaller, with spare bytes; where these are negative, nothing
-    keeps both."""
+    keeps both. With one small row the error may be nearly that of what is smaller."""
 
     def make(rng):
         sizes = {key: stored_bytes(key, rows, cols) for key in SCHEMES}
         smaller = [key for key in SCHEMES if sizes[key] < sizes[name]]
         for _ in range(200):
             x = tensor(draw(rng, rows, cols)).values
-            left = {key: round_trip(x, key) for key in SCHEMES}
+            left = {key: round_trip(x, key) for key in [*smaller, name]}
             least = min((worst_row(left[key], x) for key in smaller), default=9.0)
             if draw is gaussian:  # where nothing is in a single row, the whole matrix has to tell the same
                 least = min([least, *(np.linalg.norm(left[key] - x) / np.linalg.norm(x) for key in smaller)])
@@ -759,7 +788,8 @@ def budget(draw, rows, cols, name, spare=0):
                 break
         else:
             raise ValueError(f"{name} is not the smallest scheme of its error here")
-        most_error = float(f"{error * min(GAP, np.sqrt(least / error)):.4g}")
+        most_error = least / GAP if draw is one_small_row else error * min(GAP, np.sqrt(least / error))
+        most_error = float(f"{most_error:.4g}")
         return {"x": tensor(x), "most_error": most_error, "most_bytes": int(sizes[name] + spare)}
 
     return make
@@ -785,13 +815,15 @@ CHOOSE = Task(
         *(
             Case(f"choose, {words}", budget(draw, rows, cols, name, spare), "choose", same=True)
             for words, draw, rows, cols, name, spare in (
-                ("normal numbers, a loose error", gaussian, 16, 144, "mxfp4", 500),
-                ("normal numbers, a stricter error", gaussian, 16, 144, "nvfp4", 500),
-                ("normal numbers, stricter still, not a byte to spare", gaussian, 20, 140, "fp8_tensor", 0),
-                ("normal numbers, the strictest error", gaussian, 16, 144, "bf16", 500),
+                ("Gaussian numbers, a loose error", gaussian, 16, 144, "mxfp4", 500),
+                ("Gaussian numbers, a stricter error", gaussian, 16, 144, "nvfp4", 500),
+                ("Gaussian numbers, stricter still, not a byte to spare", gaussian, 20, 140, "fp8_tensor", 0),
+                ("Gaussian numbers, the strictest error", gaussian, 16, 144, "bf16", 500),
                 ("one outlier, a strict error", one_outlier, 16, 144, "fp8_row", 0),
                 ("rows of very different size, a loose error", rows_apart, 16, 144, "mxfp4", 1200),
-                ("rows of very different size, a strict error", rows_apart, 16, 144, "fp8_row", 100),
+                ("rows of very different size, a strict error", rows_apart, 16, 64, "mxfp8", 100),
+                ("one row far smaller than the others", one_small_row, 16, 144, "fp8_row", 100),
+                ("two rows beyond 128, far smaller", last_apart, 130, 16, "fp8_128x128", 900),
                 ("a few large columns", columns_apart, 24, 136, "nvfp4", 900),
                 ("one byte too few", gaussian, 16, 144, "fp8_tensor", -1),
             )
@@ -860,6 +892,11 @@ CHOOSE = Task(
             "/ np.linalg.norm(x, axis=1)).max() -> / np.linalg.norm(x, axis=1)).mean()",
             answer="((round_trip(x, name) - x).norm(dim=1) / x.norm(dim=1)).max() -> "
             "(round_trip(x, name) - x).norm() / x.norm()",
+        ),
+        Slip(
+            "bf16 was left out",
+            "All seven schemes are to be tried, bf16 too.",
+            "for name in SCHEMES: -> for name in list(SCHEMES)[1:]:",
         ),
         Slip(
             "of those that keep both, another one than the smallest was taken",

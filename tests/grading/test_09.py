@@ -312,8 +312,16 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
     "the code for the value": hand("k", "4", "multiply"),
     "saturated": hand("k", "6", "halfway"),
     "small values kept": hand("l", "0.5", "halfway"),
-    "words": hand("l", "'0'", "no number"),
-    "eleven numbers": ("09.1", [("j, k, l", "j, k")], "verdict", ["11 numbers", "expected 12"]),
+    "words": hand("l", "'0'", "no int"),
+    "digits left out": hand("h", "0.009766", "fraction"),
+    "the scale's code": hand("j", "128", "plus 127"),
+    "a tensor of them": (
+        "09.1",
+        [("return a, b, c, d, e, f, g, h, i, j, k, l", "return torch.tensor([a, b, c, d, e, f, g, h, i, j, k, l])")],
+        "verdict",
+        ["a tuple of 12"],
+    ),
+    "eleven numbers": ("09.1", [("j, k, l", "j, k")], "verdict", ["11 numbers", "a tuple of 12"]),
     "int64 codes": ("09.2", [(".to(torch.uint8)", "")], "dtype", ["codes is int64", "torch.uint8"]),
     "fp16 before the comparison": (
         "09.2",
@@ -352,7 +360,7 @@ def quantize_down(x):
         "shape",
         ["blocks lie down the columns"],
     ),
-    "few columns at a time": ("09.3", [("BLOCK = 128", "BLOCK = 8")], "sectors", ["side by side"]),
+    "few columns at a time": ("09.3", [("BLOCK = 128", "BLOCK = 16")], "sectors", ["side by side"]),
     "x read twice": (
         "09.3",
         [("    bits = amax", "    even = tl.load(even_ptrs, mask=inside, other=0.0).to(tl.float32)\n    bits = amax")],
@@ -371,6 +379,24 @@ def quantize_down(x):
         ],
         ("wrong", "sixteen_bit", "some_rows"),
         ["15 bits"],
+    ),
+    "scaled weights rounded to TF32": (
+        "09.4",
+        [
+            (
+                "low = (bytes & 15).to(tl.float16) - 8 ",
+                f"scale = {SCALE}.to(tl.float32)[None, :]\n        low = (bytes & 15) ",
+            ),
+            ("(bytes & 15) ", "((bytes & 15).to(tl.float32) - 8) * scale "),
+            ("(bytes >> 4).to(tl.float16) - 8", "((bytes >> 4).to(tl.float32) - 8) * scale"),
+            (
+                "tl.dot(x_low, low, acc=tl.dot(x_high, high))",
+                "tl.dot(x_low.to(tl.float32), low) + tl.dot(x_high.to(tl.float32), high)",
+            ),
+            ("part * scale.to(tl.float32)[None, :]", "part"),
+        ],
+        "tf32",
+        ["input_precision='ieee'", "TF32 keeps 11"],
     ),
     "sums in fp16": (
         "09.4",
@@ -412,6 +438,24 @@ def quantize_down(x):
         [('(name == "nvfp4")', '(name == "mxfp4")')],
         (),
         ["stored_bytes"],
+    ),
+    "the mean over the rows": (
+        "09.5",
+        [("x.norm(dim=1)).max()", "x.norm(dim=1)).mean()")],
+        "slip",
+        ["the mean over the rows"],
+    ),
+    "an order of schemes for all sizes": (
+        "09.5",
+        [
+            (
+                "return min(fits)[1]",
+                "order = 'mxfp4 nvfp4 fp8_tensor fp8_row fp8_128x128 mxfp8 bf16'.split()\n"
+                "    return min((name for _, name in fits), key=order.index)",
+            )
+        ],
+        (),
+        ["choose"],
     ),
     "errors of elements": (
         "09.5",

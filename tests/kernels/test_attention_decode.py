@@ -178,6 +178,9 @@ def test_few_rows_are_merged_by_more_programs(monkeypatch):
     shape = (1, 2, 1, 1, 200, 72)
     q, k, v = tensors(*shape)
     assert plan(1, 2, 200, 72, 0, 3, H200).mergers == 3 and plan(128, 4, 200, 128, 0, 3, H200).mergers == 1
+    widths = [(splits, head_dim) for splits in (1, 2, 7, 64) for head_dim in (32, 72, 128, 256)]
+    warps = {plan(1, 2, 200, head_dim, 0, splits, H200).merging["num_warps"] for splits, head_dim in widths}
+    assert warps <= {1, 2, 4, 8}
     report = meter(attention_decode, q, k, v, splits=3)
     assert_counts(report, attention_decode_traffic(*shape, BF16, path=None, splits=3, gpu=H200))
     expected = attention_decode_reference(q.double(), k.double(), v.double())
