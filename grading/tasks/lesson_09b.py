@@ -230,11 +230,13 @@ LAYOUT = Task(
             "* 8), 127, -> * 8), 0,",
             answer="across * 8), 127, -> across * 8), 0,",
         ),
+        Slip("the padding holds 255", "Code 255 is NaN. Fill up with 127, the code of 1.", "* 8), 127, -> * 8), 255,"),
     ),
     hints={
         "shape": "One dimension: 256 bytes for each tile that has to be there, ragged ones filled up.",
         "dtype": "The codes stay uint8.",
-        "wrong": "Take a tile whose codes are 0, 1, 2, ... and write beside each byte which one the formula wants.",
+        "wrong": "Take a tile whose codes are 0, 1, 2, ... and write beside each byte which one the formula wants. "
+        "What fills up a tile that is cut short is 127.",
     },
 )
 
@@ -257,18 +259,18 @@ def scaled_linear(x, w, x_scale, w_scale, bias):
     return total + bias
 
 
-def operands(m, n, k, x_stride=None, w_stride=None, spread=1.0):
+def operands(m, n, k, x_stride=None, w_stride=None, spread=1.0, scales=(0.004, 0.04), bias=(1, 4)):
     """Codes whose mean is not 0, so that no row of the result is a small difference of large numbers; scales that
-    differ from group to group and from row to row. The rows of x_scale begin on 16 bytes."""
+    differ from group to group and from row to row, w's 3/4 of x's. The rows of x_scale begin on 16 bytes."""
 
     def make(rng):
         groups, x_row = ceil(k, GROUP), ceil(m, 4) * 4
         return {
             "x": tensor(rng.normal(40, 40 * spread, (m, k)), "e4m3", x_stride),
             "w": tensor(rng.normal(30, 30 * spread, (n, k)), "e4m3", w_stride),
-            "x_scale": tensor(rng.uniform(0.004, 0.04, (groups, m)), "fp32", x_row),
-            "w_scale": tensor(rng.uniform(0.003, 0.03, (ceil(n, STRIPE), groups))),
-            "bias": tensor(rng.uniform(1, 4, n)),
+            "x_scale": tensor(rng.uniform(*scales, (groups, m)), "fp32", x_row),
+            "w_scale": tensor(0.75 * rng.uniform(*scales, (ceil(n, STRIPE), groups))),
+            "bias": tensor(rng.uniform(*bias, n)),
         }
 
     return make
@@ -291,6 +293,7 @@ def least(x, w, x_scale, w_scale, bias):
     }
 
 
+OTHERS = "max(group - 1, 0)", "min(group + 1, len(x_scale) - 1)", "group // 2", "0"  # groups that are another's
 ADDED = "total + part * x_scale[group][:, None] * w_scale[stripe, group]"
 SCALED = "total += part * x_scale[:, None] * w_scale[None, :]"  # in the answer
 PRODUCT = Task(
@@ -302,7 +305,8 @@ PRODUCT = Task(
     architectures=(89, 90),
     products=".e4m3.e4m3",
     cases=(
-        Case("32 x 64 x 64, one group", operands(32, 64, 64)),
+        # the bias takes most of the sum away, so what is rounded before it is added shows
+        Case("32 x 64 x 64, one group", operands(32, 64, 64, spread=0.3, scales=(0.02, 0.024), bias=(-36, -12))),
         Case("64 x 64 x 256", operands(64, 64, 256)),
         Case("33 x 70 x 136, ragged", operands(33, 70, 136)),
         Case("16 x 64 x 1,536, many groups", operands(16, 64, 1536)),
@@ -348,7 +352,6 @@ PRODUCT = Task(
             "the sum so far was scaled again with every group",
             "Scale the product of this group alone, then add it to the sum.",
             f"{ADDED} -> (total + part) * x_scale[group][:, None] * w_scale[stripe, group]",
-            answer=f"{SCALED} -> total = (total + part) * x_scale[:, None] * w_scale[None, :]",
         ),
         Slip(
             "a scale was applied twice",
@@ -356,7 +359,6 @@ PRODUCT = Task(
             "x_scale[group][:, None] -> x_scale[group][:, None] ** 2",
             "w_scale[stripe, group] -> w_scale[stripe, group] ** 2",
             f"{ADDED} -> total + part * (x_scale[group][:, None] * w_scale[stripe, group]) ** 2",
-            answer=f"{SCALED} -> {SCALED} * x_scale[:, None]",
         ),
         Slip(
             "x's scales were read along the wrong axis",
@@ -378,6 +380,8 @@ PRODUCT = Task(
             "x_scale[group][:, None] * w_scale[stripe, group] -> "
             "x_scale[group // 2][:, None] * w_scale[stripe, group // 2]",
             "x_scale[group][:, None] * w_scale[stripe, group] -> x_scale[0][:, None] * w_scale[stripe, 0]",
+            *(f"x_scale[group] -> x_scale[{other}]" for other in OTHERS),
+            *(f"w_scale[stripe, group] -> w_scale[stripe, {other}]" for other in OTHERS),
             answer="group = start // 64 -> group = start // 128",
         ),
         Slip(
@@ -388,24 +392,29 @@ PRODUCT = Task(
             "len(w)) // 32 -> len(w)) // 32 * 0",
             answer="col // 32 -> col // 64",
         ),
-        Slip("x's scales were left out", "Both operands have scales.", " * x_scale[group][:, None] -> "),
         Slip(
-            "w's scales were left out",
-            "Both operands have scales.",
-            " * w_scale[stripe, group] -> ",
-            answer=f"{SCALED} -> total += part * x_scale[:, None]",
+            "the rows of w_scale were taken to be shorter",
+            "A row of w_scale has a scale for the group that K cuts short, too: the next row begins "
+            "w_scale.stride(0) elements on, not K // 64.",
+            "w_scale[stripe, group] -> w_scale.reshape(-1)[stripe * (x.shape[1] // 64) + group]",
+            "w_scale[stripe, group] -> w_scale.reshape(-1)[stripe * max(x.shape[1] // 64, 1) + group]",
         ),
+        Slip("x's scales were left out", "Both operands have scales.", " * x_scale[group][:, None] -> "),
+        Slip("w's scales were left out", "Both operands have scales.", " * w_scale[stripe, group] -> "),
         Slip(
             "the last, ragged group was left out",
             "The loop over K has to reach its end: a group that K cuts short counts too.",
             "ceil(x.shape[1], 64) -> x.shape[1] // 64",
             answer="range(0, K, 64) -> range(0, K - 63, 64)",
         ),
+        Slip("the bias was left out", "The bias is added at the end, unscaled.", "total + bias -> total"),
         Slip(
-            "the bias was left out",
-            "The bias is added at the end, unscaled.",
-            "total + bias -> total",
-            answer="total + bias[None, :] -> total",
+            "the bias was given to rows",
+            "The bias belongs to the columns of y, the rows of w: bias[None, :].",
+            "total + bias -> total + np.append(bias, np.zeros(TILE))"
+            "[np.arange(len(w)) // TILE * TILE + np.arange(len(x))[:, None] % TILE]",
+            "total + bias -> total + np.resize(bias, len(x))[:, None]",
+            answer="total + bias[None, :] -> total + bias[:, None]",
         ),
         Slip(
             "the bias was added before the scales",
@@ -420,11 +429,18 @@ PRODUCT = Task(
         ),
         Slip(
             "the sum was kept in 16 bits",
-            "Every promotion would round it. Let the sum be fp32: tl.zeros([...], tl.float32).",
+            "Every promotion would round it. Let the sum be fp32, tl.zeros([...], tl.float32), until it has the bias.",
             f"total = {ADDED} -> total = sixteen({ADDED}, 'bf16')",
             f"total = {ADDED} -> total = sixteen({ADDED}, 'fp16')",
             answer=f"{SCALED} -> total = (total + part * x_scale[:, None] * w_scale[None, :])"
             ".to(tl.bfloat16).to(tl.float32)",
+        ),
+        Slip(
+            "the product of a group or the bias was rounded to 16 bits",
+            "All is fp32 until the store: convert y alone.",
+            "total + part -> total + sixteen(part, 'bf16')",
+            "total + bias -> total + sixteen(bias, 'bf16')",
+            answer="part = tl.dot(x, w) -> part = tl.dot(x, w).to(tl.bfloat16).to(tl.float32)",
         ),
     ),
     minimum_bytes=least,
@@ -438,6 +454,8 @@ PRODUCT = Task(
         "out_of_bounds": "Mask rows beyond M, columns beyond N and elements beyond K, in the codes and in the scales. "
         "x_scale has padded rows: group g begins at g * x_scale.stride(0).",
         "nan": "What lies between padded rows is NaN, in x_scale too: use its stride, and mask rows beyond M.",
+        "row_scale": "All of a row is off by the same factor: look at x's scales. They stay fp32, each group has one "
+        "for a row, and it multiplies the product of the codes, not the codes.",
         "some_rows": "Some rows are right and others wrong: look at which scale a row gets, and at its address.",
         "tail": "Columns at the end are wrong: look at which scale a column gets, and at the masks.",
         "not_read": "Every row of x and w has to be read, all of K.",

@@ -152,6 +152,7 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
     ),
     "bytes as a float": ("09b.1", [(" * 4", " * 4.0")], "type", ["int"]),
     "tiles of 8 x 32": ("09b.2", [("down * 32, across * 8", "down * 32, across * 8 + 8")], ("exception", "shape"), []),
+    "filled up with 255": ("09b.2", [("across * 8), 127", "across * 8), 255")], "slip", ["NaN"]),
     "codes widened": (
         "09b.2",
         [("permute(0, 3, 5, 2, 4, 1).reshape(-1)", "permute(0, 3, 5, 2, 4, 1).reshape(-1).int()")],
@@ -209,6 +210,18 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         [("(k[None, :] < K), other=0.0)", "(k[None, :] < K), other=0)")],
         "exception",
         ["other=0.0"],
+    ),
+    "rounded before the bias too": (
+        "09b.3",
+        [("total + bias[None, :]", "total.to(tl.bfloat16).to(tl.float32) + bias[None, :]")],
+        "slip",
+        ["until it has the bias"],
+    ),
+    "rows of w_scale of K // 64": (
+        "09b.3",
+        [("col // 32 * w_scale_stride", "col // 32 * (K // 64)")],
+        "slip",
+        ["K // 64"],
     ),
     "the result in fp16": (
         "09b.3",
