@@ -13,7 +13,7 @@ from kernels.attention_hopper import PLANS, _describe, flash_attention_hopper, l
 from tests.kernels.tools import assert_close
 
 DEVICE = torch.device(backend.device())
-SPILLS = 104 if triton.__version__.startswith("3.9.") else 0  # bytes a thread: 3.9 spills some at head_dim 64
+SPILLS = 112 if triton.__version__.startswith("3.9.") else 0  # bytes a thread: 3.9 spills some at head_dim 64
 on_hopper = pytest.mark.skipif(not runs_on(DEVICE), reason="needs a Hopper GPU")
 
 
