@@ -48,7 +48,7 @@ test-colab: .venv-colab/setup  ## the kernels, the panels and every notebook, al
 	@OMP_NUM_THREADS=1 .venv-colab/bin/python -m pytest -q -n 2 --dist worksteal -m "not once" tests/colab.py tests/kernels tests/widgets
 
 test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on the newest Triton that is supported
-	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) $(PARALLEL) -m "not once" tests/instruments tests/kernels
+	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) -n 2 --dist worksteal -m "not once" tests/instruments tests/kernels
 
 corpora: .venv/test  ## grade the grader: right and wrong answers over SEEDS seeds (50), and attacks
 	@$(BIN)/python tests/grading/corpora.py --seeds $(or $(SEEDS),50)
