@@ -13,11 +13,8 @@ from instruments.gpus import dtype_name
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor
 from kernels.quantize_codes import as_bytes, decode, scale_value, unpack
+from kernels.quantize_plan import CHUNK, PER_WARP, TILE
 from kernels.quantize_schemes import Quantized, Scheme, scheme_of
-
-TILE = 4096  # elements of a program's tile
-PER_WARP = 1024  # of these
-CHUNK = 128  # columns of a group where a scale serves a whole row
 
 
 @triton.jit
