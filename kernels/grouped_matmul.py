@@ -11,6 +11,8 @@ One launch for all experts is MegaBlocks' idea (Gale and others, 2022), a gather
 others, 2024). With few rows a group, as in decode, tiles have 16 rows.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 
@@ -134,6 +136,7 @@ def grouped_matmul(
     rows: torch.Tensor | None = None,
     activation: str | None = None,
     path: str | None = None,
+    sms: int | None = None,
 ) -> torch.Tensor:
     """y of which rows offsets[e] to offsets[e + 1] are those rows of x times weight[e], added up in fp32, rounded once.
 
@@ -141,16 +144,20 @@ def grouped_matmul(
     [E, K, N] of x's dtype, any strides, E to 256. offsets: [E + 1] int32, from 0, never falling, to slots at most.
     rows: [slots] int32, from 0 to tokens - 1 where a slot is in a group. activation: "swiglu": the weight's first half
     of columns is gate, its second up, and y = silu(gate) * up, rounded once. path: 'decode' (16 bits) or 'plain',
-    chosen unless given. Returns a contiguous [slots, N], or [slots, N / 2] with an activation; rows of no group, beyond
-    offsets[E], hold nothing. Offsets and rows stay on the GPU, unchecked. No gradient. Raises ValueError naming the
-    argument.
+    chosen unless given. sms: multiprocessors to share the tiles out to, all unless given; fewer leave room for a kernel
+    that runs beside this one, as NCCL's do. Returns a contiguous [slots, N], or [slots, N / 2] with an activation; rows
+    of no group, beyond offsets[E], hold nothing. Offsets and rows stay on the GPU, unchecked. No gradient. Raises
+    ValueError naming the argument.
     """
     _check(x, weight, offsets, rows, activation)
     check_no_grad("grouped_matmul", x=x, weight=weight)
     slots, K, groups = len(x) if rows is None else len(rows), x.shape[1], len(weight)
     N = weight.shape[2] // (2 if activation else 1)
     y = torch.empty((slots, N), dtype=x.dtype, device=x.device)
-    chosen = plan(slots, groups, N, activation is not None, x.itemsize, path, device_of(x.device))
+    gpu = device_of(x.device)
+    if sms is not None and not 1 <= sms <= gpu.sms:
+        raise ValueError(f"sms: got {sms}, expected 1 to {gpu.sms}, those of the GPU")
+    chosen = plan(slots, groups, N, activation is not None, x.itemsize, path, replace(gpu, sms=sms or gpu.sms))
     if not y.numel():
         return y
     if not K:
