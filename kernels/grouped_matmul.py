@@ -11,12 +11,14 @@ One launch for all experts is MegaBlocks' idea (Gale and others, 2022), a gather
 others, 2024). With few rows a group, as in decode, tiles have 16 rows.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 
 from instruments.backend import tl, triton
 from kernels.arguments import check_no_grad, check_tensor
-from kernels.grouped_matmul_plan import MAX_GROUPS, grouped_matmul_traffic, plan
+from kernels.grouped_matmul_plan import MAX_GROUPS, check_index, grouped_matmul_traffic, plan
 from kernels.matmul_order import ragged_ends, ragged_tile
 from kernels.rows import device_of
 from kernels.tiles import LOG2E
@@ -117,13 +119,9 @@ def _check(x, weight, offsets, rows, activation):
         raise ValueError(f"activation: got {activation!r}, expected None or 'swiglu'")
     if activation and weight.shape[2] % 2:
         raise ValueError(f"weight: got {weight.shape[2]} columns, expected an even number: gate's, then up's")
-    indices = {"offsets": (offsets, (weight.shape[0] + 1,))}
+    check_index("offsets", offsets, x, len(weight) + 1)
     if rows is not None:
-        indices["rows"] = rows, (rows.numel(),) if isinstance(rows, torch.Tensor) else None
-    for name, (tensor, shape) in indices.items():
-        check_tensor(name, tensor, shape=shape, like=x, dtypes=(torch.int32,))
-        if not tensor.is_contiguous():
-            raise ValueError(f"{name}: got strides {tensor.stride()}, expected a contiguous tensor")
+        check_index("rows", rows, x)
 
 
 def grouped_matmul(
@@ -134,6 +132,7 @@ def grouped_matmul(
     rows: torch.Tensor | None = None,
     activation: str | None = None,
     path: str | None = None,
+    sms: int | None = None,
 ) -> torch.Tensor:
     """y of which rows offsets[e] to offsets[e + 1] are those rows of x times weight[e], added up in fp32, rounded once.
 
@@ -141,16 +140,22 @@ def grouped_matmul(
     [E, K, N] of x's dtype, any strides, E to 256. offsets: [E + 1] int32, from 0, never falling, to slots at most.
     rows: [slots] int32, from 0 to tokens - 1 where a slot is in a group. activation: "swiglu": the weight's first half
     of columns is gate, its second up, and y = silu(gate) * up, rounded once. path: 'decode' (16 bits) or 'plain',
-    chosen unless given. Returns a contiguous [slots, N], or [slots, N / 2] with an activation; rows of no group, beyond
-    offsets[E], hold nothing. Offsets and rows stay on the GPU, unchecked. No gradient. Raises ValueError naming the
-    argument.
+    chosen unless given. sms: multiprocessors that it may take, all unless given.
+
+    Returns a contiguous [slots, N], or [slots, N / 2] with an activation; rows of no group, beyond offsets[E], hold
+    nothing. Offsets and rows stay on the GPU, unchecked. No gradient: that of x is a product of dy with weight.mT, that
+    of the weight is in grouped_matmul_backward.py. Raises ValueError naming the argument.
     """
     _check(x, weight, offsets, rows, activation)
     check_no_grad("grouped_matmul", x=x, weight=weight)
     slots, K, groups = len(x) if rows is None else len(rows), x.shape[1], len(weight)
     N = weight.shape[2] // (2 if activation else 1)
     y = torch.empty((slots, N), dtype=x.dtype, device=x.device)
-    chosen = plan(slots, groups, N, activation is not None, x.itemsize, path, device_of(x.device))
+    if sms is not None and not 1 <= sms:
+        raise ValueError(f"sms: got {sms}, expected at least 1")
+    gpu = device_of(x.device)
+    gpu = gpu if sms is None else replace(gpu, sms=min(sms, gpu.sms))
+    chosen = plan(slots, groups, N, activation is not None, x.itemsize, path, gpu)
     if not y.numel():
         return y
     if not K:

@@ -12,6 +12,7 @@ import torch
 from instruments.backend import triton
 from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
+from kernels.arguments import check_tensor
 from kernels.rows import NO_LIMIT, Device
 
 MAX_GROUPS = 256  # one tile of offsets
@@ -68,6 +69,16 @@ def plan(slots: int, groups: int, N: int, swiglu: bool, itemsize: int, path: str
     tile = chosen.tile | {"BLOCK_N": chosen.tile["BLOCK_N"] // (2 if swiglu else 1)}
     most = (slots // tile["BLOCK_M"] + min(groups, slots)) * triton.cdiv(N, tile["BLOCK_N"])  # tiles there can be
     return Plan(chosen.name, tile, chosen.group_m, min(chosen.programs * gpu.sms, most))
+
+
+def check_index(name: str, tensor, like: torch.Tensor, length: int | None = None):
+    """Raise ValueError unless `tensor` is a contiguous int32 vector, of so many elements, on the device of `like`."""
+    check_tensor(name, tensor, like=like, dtypes=(torch.int32,))
+    if tensor.dim() != 1 or length not in (None, len(tensor)):
+        wanted = f"({'any' if length is None else length},)"
+        raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, expected {wanted}")
+    if not tensor.is_contiguous():
+        raise ValueError(f"{name}: got strides {tensor.stride()}, expected a contiguous tensor")
 
 
 def grouped_matmul_traffic(
