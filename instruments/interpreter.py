@@ -424,7 +424,7 @@ def _by_tag(tags: np.ndarray, mask: np.ndarray):
 
 
 class Launch:
-    """One interpreted launch: kernel, grid, arguments, and the guard that watches it; `program` is the one that runs."""
+    """One interpreted launch: kernel, grid, arguments, the guard that watches it, and the program that runs."""
 
     def __init__(self, kernel: JITFunction, grid: tuple, arguments: list, guard: Guard):
         self.kernel, self.grid, self.arguments, self.guard = kernel, grid, arguments, guard
