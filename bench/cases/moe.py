@@ -97,11 +97,9 @@ def _case(tokens, experts, top_k, hidden, inter, skewed=False):
     def reference(x, router, w_gate_up, w_down):
         return experts_reference(x.double(), w_gate_up.double(), w_down.double(), route(x, router, top_k)).double()
 
-    peers = {
-        "eager loop": lambda: eager_loop(top_k, counts),
-        "torch, _grouped_mm": lambda: torch_grouped(top_k),
-        "torch.compile, _grouped_mm": lambda: compiled(torch_grouped(top_k)),
-    }
+    peers = {"eager loop": lambda: eager_loop(top_k, counts), "torch, _grouped_mm": lambda: torch_grouped(top_k)}
+    if tokens == PREFILL and not skewed:  # compiling takes seconds
+        peers["torch.compile, _grouped_mm"] = lambda: compiled(torch_grouped(top_k))
     return Case(
         "moe_layer_skewed" if skewed else "moe_layer",
         shape,
