@@ -37,13 +37,24 @@ def counts_of(tokens: int, experts: int, top_k: int, skewed: bool) -> list[int]:
     return order[:, :top_k].flatten().bincount(minlength=experts).tolist()
 
 
+def routed(logits: torch.Tensor, hidden: int, dtype: torch.dtype = BF16) -> tuple[torch.Tensor, torch.Tensor]:
+    """x [tokens, hidden] at random, and a router that finds these logits in it."""
+    tokens, experts = logits.shape
+    x, router = random(tokens, hidden, dtype=dtype), torch.zeros(hidden, experts, dtype=dtype, device=device())
+    x[:, :experts] = logits.to(x)
+    router[:experts] = torch.eye(experts, dtype=dtype)
+    return x, router
+
+
+def weights(experts: int, hidden: int, inter: int, dtype: torch.dtype = BF16) -> tuple[torch.Tensor, torch.Tensor]:
+    """w_gate_up, w_down."""
+    w_gate_up = random(experts, hidden, 2 * inter, dtype=dtype) * hidden**-0.5
+    return w_gate_up, random(experts, inter, hidden, dtype=dtype) * inter**-0.5
+
+
 def arguments(tokens, experts, top_k, hidden, inter, skewed=False, dtype=BF16):
     """x, router, w_gate_up, w_down."""
-    x, router = random(tokens, hidden, dtype=dtype), torch.zeros(hidden, experts, dtype=dtype, device=device())
-    x[:, :experts] = planned(tokens, experts, skewed).to(x)
-    router[:experts] = torch.eye(experts, dtype=dtype)
-    w_gate_up = random(experts, hidden, 2 * inter, dtype=dtype) * hidden**-0.5
-    return x, router, w_gate_up, random(experts, inter, hidden, dtype=dtype) * inter**-0.5
+    return *routed(planned(tokens, experts, skewed), hidden, dtype), *weights(experts, hidden, inter, dtype)
 
 
 def _chosen(x, router, top_k):
