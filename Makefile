@@ -19,7 +19,7 @@ define step
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab work test test-colab test-triton corpora lessons format bench clean
+.PHONY: help setup lab work test test-colab test-triton others corpora lessons format bench clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,6 +49,8 @@ test-colab: .venv-colab/setup  ## the kernels, the panels and every notebook, al
 
 test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on the newest Triton that is supported
 	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) -n 2 --dist worksteal -m "not once" tests/instruments tests/kernels
+
+others: .venv-colab/setup .venv/triton-$(NEXT_TRITON)
 
 corpora: .venv/test  ## grade the grader: right and wrong answers over SEEDS seeds (50), and attacks
 	@$(BIN)/python tests/grading/corpora.py --seeds $(or $(SEEDS),50)
