@@ -112,7 +112,7 @@ def grouped_matmul_traffic(
         if path == "minimum":
             read |= {"offsets": 4 * (groups + 1), **index}
         return Traffic(read, y, flops, launches=touched if path == "naive" else 1)
-    chosen = plan(slots, groups, columns, activation is not None, size, path, gpu)
+    chosen = plan(slots, groups, columns, activation is not None, size, path, Device(gpu.sms, gpu.shared_per_sm))
     down = sum(triton.cdiv(count, chosen.tile["BLOCK_M"]) for count in counts)  # rows of tiles
     across = triton.cdiv(columns, chosen.tile["BLOCK_N"])
     read = {
