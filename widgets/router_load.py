@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from kernels.moe_permute import expert_capacity
 from widgets import routing
 from widgets.boxes import Boxes
 from widgets.panel import BLACK, BLUE, INK_RED, RED, SKY, Example, Panel, Powers, canvas, menu, whole
@@ -16,11 +17,6 @@ EXAMPLE = Example(typed="4096", told="4,096 tokens", shown={"tokens": 64})
 CAPACITIES = {"none, all kept": None, "1": 1.0, "1.25": 1.25, "1.5": 1.5, "2": 2.0, "4": 4.0}
 RANKS = (1, 2, 4, 8)
 LINEAR, MOST = 2, 300  # times the mean: up to where the axis is linear, by doublings from there; and its end
-
-
-def capacity_rows(factor: float, slots: int, experts: int) -> int:
-    """Rows that an expert has room for: so many times the mean, rounded up."""
-    return math.ceil(factor * slots / experts)
 
 
 def router_load(
@@ -42,7 +38,7 @@ def router_load(
         tokens, experts, factor = round(tokens), round(experts), CAPACITIES[capacity]
         rows = routing.counts(tokens, experts, top_k, skew / 10)
         slots = tokens * top_k
-        room = None if factor is None else capacity_rows(factor, slots, experts)
+        room = None if factor is None else expert_capacity(tokens, top_k, experts, factor)
         kept = rows if room is None else np.minimum(rows, room)
         loads = kept.reshape(ranks, -1).sum(1)
         picture.show(rows / (slots / experts), kept / (slots / experts), factor and room / (slots / experts), loads)

@@ -48,5 +48,9 @@ def counts(tokens: int, experts: int, top_k: int, skew: float, first: int = 0) -
     chosen = choices(experts, skew)[:, :top_k]
     turns, first = tokens // TOKENS, first % TOKENS
     some = chosen[first : first + tokens % TOKENS], chosen[: max(0, first + tokens % TOKENS - TOKENS)]
-    found = sum(np.bincount(part.reshape(-1), minlength=experts) for part in some)
-    return found + turns * np.bincount(chosen.reshape(-1), minlength=experts) if turns else found
+    return turns * _all(experts, top_k, skew) + sum(np.bincount(part.ravel(), minlength=experts) for part in some)
+
+
+@lru_cache
+def _all(experts: int, top_k: int, skew: float) -> np.ndarray:
+    return np.bincount(choices(experts, skew)[:, :top_k].ravel(), minlength=experts)
