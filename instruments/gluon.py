@@ -10,7 +10,7 @@ from instruments.backend import tl, triton
 if triton.__version__ == "missing":
     gluon, gl = triton, tl
     TensorDescriptor = mbarrier = fence_async_shared = load_tile = store_tile = store_wait = None
-    warpgroup_mma = warpgroup_mma_wait = None
+    reinterpret = warpgroup_mma = warpgroup_mma_wait = None
 else:
     from triton.experimental import gluon
     from triton.experimental.gluon import language as gl
@@ -27,6 +27,8 @@ else:
     load_tile = tma.async_load if renamed else tma.async_copy_global_to_shared
     store_tile = tma.async_store if renamed else tma.async_copy_shared_to_global
     store_wait = tma.store_wait
+    tile_type = gl.shared_memory_descriptor  # its method lost its underscore between 3.7 and 3.9
+    reinterpret = tile_type.reinterpret if hasattr(tile_type, "reinterpret") else tile_type._reinterpret
 
 __all__ = [
     "TensorDescriptor",
@@ -35,6 +37,7 @@ __all__ = [
     "gluon",
     "load_tile",
     "mbarrier",
+    "reinterpret",
     "store_tile",
     "store_wait",
     "warpgroup_mma",

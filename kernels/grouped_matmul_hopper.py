@@ -1,0 +1,272 @@
+"""The grouped product for Hopper, in Gluon: warps with roles, as in fp8_hopper.py, over groups of any size.
+
+Reference, minimum traffic and the Triton kernels are grouped_matmul.py's. One warp loads: its TMA copies fill a ring of
+slots, each with BLOCK_K columns of x and as many rows of an expert's weight. The warpgroups multiply, ROWS rows of a
+tile each. A program walks over many tiles; which expert a tile belongs to, each role finds by itself from the offsets.
+While one warpgroup stores its rows, the other still multiplies, and the loads of the next tile run.
+
+A tile may reach over the end of its expert. Reading there does no harm: these rows of the product are not stored. They
+are cut off by TMA itself, in a descriptor whose rows end wherever its coordinates say (`describe_ragged`). A warpgroup
+without rows of its expert multiplies nothing, nor does any in the right half of a tile that the last columns do not
+reach. sm_90, no interpreter.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from instruments.backend import triton
+from instruments.gluon import (
+    TensorDescriptor,
+    fence_async_shared,
+    gl,
+    gluon,
+    load_tile,
+    mbarrier,
+    reinterpret,
+    store_wait,
+)
+from kernels.grouped_matmul_hopper_steps import (
+    BLOCK_K,
+    RAGGED,
+    ROWS,
+    corner,
+    one_tile,
+    pass_by,
+    read_notes,
+    seek,
+    write_notes,
+)
+from kernels.rows import device_of
+
+REGISTERS_OF_LOADS = gl.constexpr(40)
+LINE = 128  # bytes of a row of a tile in shared memory
+
+
+@gluon.jit
+def load(shared, queue, offsets, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr, TRANSPOSED: gl.constexpr):
+    """The warp that loads: for each tile, BLOCK_K columns of x and rows of weight after the other."""
+    x, weight, y, x_ring, weight_ring, y_tiles, notes, full, free = shared
+    K, N, experts = sizes
+    SLOTS: gl.constexpr = full.shape[0]
+    WARPGROUPS: gl.constexpr = y_tiles.shape[0]
+    PARTS: gl.constexpr = weight_ring.shape[0] // SLOTS  # of a tile's weight: 2 with gate and up
+    BLOCK_M: gl.constexpr = WARPGROUPS * ROWS
+    slot_bytes: gl.constexpr = WARPGROUPS * x.block_type.nbytes + PARTS * weight.block_type.nbytes
+    tiles_n = gl.cdiv(N, BLOCK_N)
+    item, number = 0, gl.program_id(0)
+    place = seek(number, (0, 0, gl.load(offsets), gl.load(offsets + 1)), offsets, experts, tiles_n, BLOCK_M)
+    while place[0] < experts:
+        row, col = corner(number, place, tiles_n, BLOCK_M, BLOCK_N, GROUP_M)
+        if queue is None:
+            number += gl.num_programs(0)
+        else:
+            number = gl.num_programs(0) + gl.atomic_add(queue, 1, sem="relaxed")  # comes under the copies
+        for step in range(gl.cdiv(K, BLOCK_K)):
+            slot = item % SLOTS
+            came = full.index(slot)
+            mbarrier.wait(free.index(slot), item // SLOTS & 1 ^ 1)  # for every warpgroup to be done with it
+            if step == 0:
+                write_notes(notes, slot, row, place[3], col)
+            mbarrier.expect(came, slot_bytes)
+            for part in gl.static_range(WARPGROUPS):
+                tile = x_ring.index(slot * WARPGROUPS + part)
+                load_tile(x, [row + part * ROWS, step * BLOCK_K], came, tile)
+            for part in gl.static_range(PARTS):
+                tile = weight_ring.index(slot * PARTS + part)
+                if TRANSPOSED:
+                    load_tile(weight, [place[0], part * N + col, step * BLOCK_K], came, tile)
+                else:
+                    load_tile(weight, [place[0], step * BLOCK_K, part * N + col], came, tile)
+            item += 1
+        place = seek(number, place, offsets, experts, tiles_n, BLOCK_M)
+    mbarrier.wait(free.index(item % SLOTS), item // SLOTS & 1 ^ 1)
+    write_notes(notes, item % SLOTS, 0, 0, -1)
+    mbarrier.arrive(full.index(item % SLOTS))
+
+
+@gluon.jit
+def multiply(
+    shared, sizes, WARPGROUP: gl.constexpr, BLOCK_N: gl.constexpr, TRANSPOSED: gl.constexpr, SWIGLU: gl.constexpr
+):
+    """A warpgroup that multiplies: its ROWS rows of each tile, from the wait for x and weight to the store of y."""
+    K, N, experts = sizes
+    COLS: gl.constexpr = 2 * BLOCK_N if SWIGLU else BLOCK_N  # of a product
+    steps = gl.cdiv(K, BLOCK_K)
+    item = 0
+    row, end, col = read_notes(item, shared)
+    while col >= 0:
+        row += WARPGROUP * ROWS
+        if row >= end:
+            item = pass_by(item, steps, shared)
+        elif SWIGLU or col + BLOCK_N // 2 < N:
+            item = one_tile(item, steps, shared, (row, end, col), COLS, WARPGROUP, TRANSPOSED, SWIGLU)
+        else:
+            item = one_tile(item, steps, shared, (row, end, col), COLS // 2, WARPGROUP, TRANSPOSED, SWIGLU)
+        row, end, col = read_notes(item, shared)
+    store_wait(0)
+
+
+@gluon.jit(do_not_specialize=["K", "N", "experts"])
+def grouped_hopper_kernel(
+    x,
+    weight,
+    y,
+    queue,
+    offsets,
+    K,
+    N,
+    experts,
+    WARPGROUPS: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    SLOTS: gl.constexpr,
+    GROUP_M: gl.constexpr,
+    REGISTERS: gl.constexpr,
+    TRANSPOSED: gl.constexpr,
+    SWIGLU: gl.constexpr,
+):
+    """Descriptors: x [rows, K] in tiles of ROWS; weight [experts, K, N], with SWIGLU [experts, K, 2 * N], in tiles of
+    BLOCK_N columns of y, TRANSPOSED its .mT; y [rows, N] as `describe_ragged` makes them. offsets: a pointer to
+    [experts + 1] int32. N: columns of y."""
+    COLS: gl.constexpr = 2 * BLOCK_N if SWIGLU else BLOCK_N
+    PARTS: gl.constexpr = 2 if SWIGLU else 1
+    x_ring = gl.allocate_shared_memory(x.dtype, [SLOTS * WARPGROUPS] + x.block_type.shape, x.layout)
+    weight_ring = gl.allocate_shared_memory(x.dtype, [SLOTS * PARTS] + weight.block_type.shape, weight.layout)
+    y_tiles = gl.allocate_shared_memory(y.dtype, [WARPGROUPS] + y.block_type.shape, y.layout)
+    notes = gl.allocate_shared_memory(gl.int32, [3 * SLOTS, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
+    for slot in gl.static_range(SLOTS):
+        mbarrier.init(full.index(slot), count=1)  # announced once
+        mbarrier.init(free.index(slot), count=WARPGROUPS)
+    fence_async_shared()
+    if TRANSPOSED:  # gate and up, or the one tile there is, as a matrix
+        weight_tiles = reinterpret(weight_ring, x.dtype, [SLOTS, COLS, BLOCK_K], x.layout)
+    else:
+        weight_tiles = reinterpret(weight_ring, x.dtype, [SLOTS, BLOCK_K, COLS], x.layout)
+    sizes = K, N, experts
+    ring = x, weight, y, x_ring, weight_ring, y_tiles, notes, full, free
+    loading = ring, queue, offsets, sizes, BLOCK_N, GROUP_M, TRANSPOSED
+    shared = x, weight, y, x_ring, weight_tiles, y_tiles, notes, full, free
+    if WARPGROUPS == 1:
+        gl.warp_specialize(
+            [
+                (multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU)),
+                (load, loading),
+            ],
+            [1],
+            [REGISTERS_OF_LOADS],
+        )
+    elif WARPGROUPS == 2:
+        gl.warp_specialize(
+            [
+                (multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU)),
+                (multiply, (shared, sizes, 1, BLOCK_N, TRANSPOSED, SWIGLU)),
+                (load, loading),
+            ],
+            [4, 1],
+            [REGISTERS, REGISTERS_OF_LOADS],
+        )
+    else:
+        gl.warp_specialize(
+            [
+                (multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU)),
+                (multiply, (shared, sizes, 1, BLOCK_N, TRANSPOSED, SWIGLU)),
+                (multiply, (shared, sizes, 2, BLOCK_N, TRANSPOSED, SWIGLU)),
+                (load, loading),
+            ],
+            [4, 4, 1],
+            [REGISTERS, REGISTERS, REGISTERS_OF_LOADS],
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """warpgroups: of ROWS rows of a tile each. cols: of a product; with SwiGLU half as many of y. slots: of the ring.
+    out_cols: columns of y that go through shared memory at a time. registers: of a thread. group_m: rows of tiles that
+    programs walk over together."""
+
+    warpgroups: int
+    cols: int
+    slots: int
+    out_cols: int
+    registers: int
+    group_m: int
+    queue: bool = True
+
+
+PLANS = (Plan(2, 256, 4, 128, 232, 16), Plan(1, 128, 8, 128, 232, 16))
+
+
+def _describe(tensor: torch.Tensor, tile: list[int]):
+    """A descriptor of such tiles of 16-bit elements."""
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE, element_bitwidth=16, rank=len(tile))
+    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), tile, layout)
+
+
+def describe_ragged(y: torch.Tensor, cols: int):
+    """A descriptor of tiles [1, 1, ROWS, cols] of y [rows, N] that end at a row which each copy chooses.
+
+    At (RAGGED, end, RAGGED - end + row, column) lies y[row, column], and nothing from row `end` on: the third index
+    would be beyond the last. The strides of the first two make up for the large indices, modulo the 2^64 of an address.
+    The way of triton.tools.ragged_tma (2025).
+    """
+    rows, N = y.shape
+    pitch = y.stride(0)
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE, element_bitwidth=16, rank=4)
+    shape = [0x7FFF0000, 0x7FFF0000, RAGGED.value, N]
+    return TensorDescriptor(y, shape, [2**34 - pitch, pitch, pitch, 1], [1, 1, ROWS.value, cols], layout)
+
+
+def _addressable(tensor: torch.Tensor) -> bool:
+    """Whether TMA can address a tensor as it lies: 16-bit, the last stride 1, all else on multiples of 16 bytes."""
+    strides = [stride for stride, size in zip(tensor.stride(), tensor.shape) if size > 1]
+    *outer, last = tensor.stride()
+    return (
+        tensor.element_size() == 2
+        and last == 1
+        and tensor.data_ptr() % 16 == 0
+        and all(stride % 8 == 0 and stride > 0 for stride in outer)
+        and bool(strides)
+    )
+
+
+def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
+    """Whether it runs on the device of x [rows, K], weight [experts, K, N] and y, and TMA can address them as they lie,
+    the weight with either of its last dimensions contiguous."""
+    if x.device.type != "cuda" or torch.cuda.get_device_capability(x.device) != (9, 0):
+        return False
+    return _addressable(x) and _addressable(y) and (_addressable(weight) or _addressable(weight.mT))
+
+
+def launch(x, weight, offsets, y, swiglu: bool = False, plan: Plan | None = None):
+    """y [rows, N] = x @ weight by groups of what `grouped_matmul` has checked and `takes` takes, none of it empty."""
+    experts, K, _ = weight.shape
+    rows, N = y.shape
+    sms = device_of(y.device).sms
+    plan = plan or PLANS[0]
+    transposed = not _addressable(weight)
+    block_n = plan.cols // 2 if swiglu else plan.cols
+    if transposed:
+        weight_tiles = _describe(weight.mT, [1, block_n, BLOCK_K.value])
+    else:
+        weight_tiles = _describe(weight, [1, BLOCK_K.value, block_n])
+    most = (rows // (plan.warpgroups * ROWS.value) + min(rows, experts)) * triton.cdiv(N, block_n)  # tiles
+    grouped_hopper_kernel[(min(sms, most),)](
+        _describe(x, [ROWS.value, BLOCK_K.value]),
+        weight_tiles,
+        describe_ragged(y, min(plan.out_cols, plan.cols // 2)),
+        torch.zeros(1, dtype=torch.int32, device=y.device) if plan.queue else None,
+        offsets,
+        K,
+        N,
+        experts,
+        WARPGROUPS=plan.warpgroups,
+        BLOCK_N=block_n,
+        SLOTS=plan.slots,
+        GROUP_M=plan.group_m,
+        REGISTERS=plan.registers,
+        TRANSPOSED=transposed,
+        SWIGLU=swiglu,
+        num_warps=4,
+    )
