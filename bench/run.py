@@ -88,6 +88,7 @@ def measure(case, absent: set) -> Case:
                 called_us=timing.as_called(function, args) * 1e6,
                 gbps=case.traffic.bytes / timings[name].median / 1e9,
                 tflops=case.traffic.flops / timings[name].median / 1e12,
+                calls=timings[name].calls,
             )
             for name, function in functions.items()
         },

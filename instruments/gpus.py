@@ -1,4 +1,4 @@
-"""The rates of the GPUs the course speaks of, from the vendor's datasheets, in one place.
+"""The rates of GPUs the course speaks of, and of the links between them, from vendors' datasheets, in one place.
 
 Rates are dense (no structured sparsity) peaks at boost clock, of the SXM or server part. They are ceilings that no
 program reaches; what one real H200 reached is recorded under bench/results/ and read through instruments/results.py.
@@ -27,6 +27,31 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 @dataclass(frozen=True)
+class Link:
+    """What one GPU can send to others, and at the same time receive from them: `rate` bytes/s in each direction."""
+
+    name: str
+    rate: float
+    source: str
+
+
+LINKS = {
+    link.name: link
+    for link in (
+        Link("PCIe 3 x16", 16 * GB, "NVIDIA T4 datasheet, 2019: 32 GB/s both ways"),
+        Link("PCIe 4 x16", 32 * GB, "NVIDIA L4 datasheet, 2023: 64 GB/s both ways"),
+        Link("PCIe 5 x16", 64 * GB, "NVIDIA H100 datasheet, 2022: 128 GB/s both ways"),
+        Link(
+            "InfiniBand NDR", 50 * GB, "NVIDIA ConnectX-7 datasheet, 2022: 400 Gb/s each way, an adapter for each GPU"
+        ),
+        Link("NVLink 3", 300 * GB, "NVIDIA A100 80GB SXM datasheet, 2021: 600 GB/s both ways"),
+        Link("NVLink 4", 450 * GB, "NVIDIA H200 datasheet, 2023 (SXM): 900 GB/s both ways"),
+        Link("NVLink 5", 900 * GB, "NVIDIA DGX B200 datasheet, 2024: 1.8 TB/s both ways"),
+    )
+}
+
+
+@dataclass(frozen=True)
 class GPU:
     """One GPU as its datasheet describes it.
 
@@ -34,7 +59,7 @@ class GPU:
     absent has no matrix instruction there; those of int8 are operations on integers. vector: fp32 FLOP/s outside the
     matrix units, the compute ceiling of elementwise code and reductions in fp32; in other types these units have other
     rates. l2, memory, shared_per_sm in bytes. device: what the driver calls this card; another form of it (PCIe, NVL,
-    less memory) has another name and other rates.
+    less memory) has another name and other rates. link: by which of LINKS it reaches other GPUs of its host.
     """
 
     name: str
@@ -49,6 +74,7 @@ class GPU:
     shared_per_sm: int
     source: str
     device: str
+    link: str
 
     def peak(self, unit: str = "bf16") -> float:
         """FLOP/s of one unit: 'vector' (fp32 outside the matrix units), or a matrix operand type such as 'bf16'."""
@@ -80,6 +106,7 @@ GPUS = {
             64 * 1024,
             "NVIDIA T4 datasheet, 2019; Turing architecture whitepaper, 2018",
             "Tesla T4",
+            "PCIe 3 x16",
         ),
         GPU(
             "L4",
@@ -94,6 +121,7 @@ GPUS = {
             100 * 1024,
             "NVIDIA L4 datasheet, 2023 (halved: its figures are with sparsity)",
             "NVIDIA L4",
+            "PCIe 4 x16",
         ),
         GPU(
             "A100",
@@ -108,6 +136,7 @@ GPUS = {
             164 * 1024,
             "NVIDIA A100 80GB SXM datasheet, 2021",
             "NVIDIA A100-SXM4-80GB",
+            "NVLink 3",
         ),
         GPU(
             "H100",
@@ -128,6 +157,7 @@ GPUS = {
             228 * 1024,
             "NVIDIA H100 architecture whitepaper, 2022 (SXM5)",
             "NVIDIA H100 80GB HBM3",
+            "NVLink 4",
         ),
         GPU(
             "H200",
@@ -148,6 +178,7 @@ GPUS = {
             228 * 1024,
             "NVIDIA H200 datasheet, 2023 (SXM); its L2 as the device reports it",
             "NVIDIA H200",
+            "NVLink 4",
         ),
         GPU(
             "B200",
@@ -169,6 +200,7 @@ GPUS = {
             228 * 1024,
             "NVIDIA Blackwell architecture brief and DGX B200 datasheet, 2024",
             "NVIDIA B200",
+            "NVLink 5",
         ),
     )
 }

@@ -3,10 +3,12 @@
 Two numbers, because they answer two questions. *As called* is wall time per call of many calls back to back: what a
 program that calls the function sees, host work included; below about 20 us it is mostly host work. *From a graph* is
 the GPU's time alone; each replay walks over copies of the arguments that together exceed four times the L2, so that
-every call reads DRAM. Implementations are timed in turns, one replay each, so that clocks and temperature hit all
-alike.
+every call reads DRAM, and over so many that it lasts a millisecond: from one event to the next some 5 us pass in which
+no kernel runs (H200), and that is then half a percent. Implementations are timed in turns, one replay each, so that
+clocks and temperature hit all alike.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -14,16 +16,18 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 import torch
 
 FRESH = 4  # argument copies span this many times the L2
+REPLAY = 1e-3  # seconds that a replay lasts at least, where memory has room for so many copies
 MAX_COPIES = 16_384  # of the arguments, for calls that touch almost nothing
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call: median, and the 20% and 80% quantiles over the replays."""
+    """Seconds per call: median, and the 20% and 80% quantiles over the replays, of so many calls each."""
 
     median: float
     p20: float
     p80: float
+    calls: int = 1
 
 
 def need_gpu():
@@ -46,6 +50,20 @@ def _clone(value):
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{field.name: _clone(getattr(value, field.name)) for field in fields(value)})
     return value
+
+
+def _nbytes(value) -> int:
+    """Bytes that a copy of an argument takes."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if is_dataclass(value) and not isinstance(value, type):
+        return sum(_nbytes(getattr(value, field.name)) for field in fields(value))
+    return 0
+
+
+def _room() -> int:
+    """Bytes of the GPU's memory that are free, those among them that torch keeps for itself."""
+    return torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 class Graphed:
@@ -78,22 +96,35 @@ class Graphed:
         return start.elapsed_time(end) / 1e3 / len(self.sets)
 
 
-def summarize(seconds: list) -> Timing:
-    """Median and quantiles of a list of seconds."""
+def long_enough(function: Callable, args: tuple, least: int, most: int) -> Graphed:
+    """A graph of `least` calls, or of as many as take REPLAY seconds, where those are more, up to `most`."""
+    graph = Graphed(function, args, least)
+    calls = math.ceil(REPLAY / min(graph.seconds() for _ in range(3)))
+    if calls <= least or most <= least:
+        return graph
+    del graph  # its copies, before others are made
+    return Graphed(function, args, min(calls, most))
+
+
+def summarize(seconds: list, calls: int = 1) -> Timing:
+    """Median and quantiles of a list of seconds per call."""
     p20, median, p80 = torch.quantile(
         torch.tensor(seconds, dtype=torch.float64), torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64)
     ).tolist()
-    return Timing(median, p20, p80)
+    return Timing(median, p20, p80, calls)
 
 
 def from_graphs(functions: dict, args: tuple, nbytes: int, budget: float = 0.5) -> dict[str, Timing]:
     """Time {name: function} on copies of `args` from CUDA graphs, taking turns.
 
-    nbytes: bytes that one call reads and writes, which sets the number of copies. budget: seconds of GPU time for all.
+    nbytes: bytes that one call reads and writes, which sets the least number of copies; those beyond it, which make a
+    replay last, take half of the free memory at most. budget: seconds of GPU time for all.
     """
-    copies = copies_needed(nbytes)
-    graphs = {name: Graphed(function, args, copies) for name, function in functions.items()}
-    once = sum(g.seconds() * copies for g in graphs.values())
+    least = copies_needed(nbytes)
+    each = max(1, nbytes, sum(map(_nbytes, args)))
+    most = min(MAX_COPIES, _room() // (2 * len(functions) * each))
+    graphs = {name: long_enough(function, args, least, most) for name, function in functions.items()}
+    once = sum(g.seconds() * len(g.sets) for g in graphs.values())
     rounds = max(5, min(100, int(budget / max(once, 1e-9))))
     seconds = {name: [] for name in graphs}
     for turn in range(rounds + 2):
@@ -101,7 +132,7 @@ def from_graphs(functions: dict, args: tuple, nbytes: int, budget: float = 0.5) 
             t = graph.seconds()
             if turn >= 2:
                 seconds[name].append(t)
-    return {name: summarize(s) for name, s in seconds.items()}
+    return {name: summarize(s, len(graphs[name].sets)) for name, s in seconds.items()}
 
 
 def as_called(function: Callable, args: tuple, calls: int = 1000, budget: float = 0.5) -> float:

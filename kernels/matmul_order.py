@@ -1,6 +1,8 @@
 """The order in which programs walk over the tiles of a product: it decides how much of what they ask for reaches DRAM.
 
-Grouped ordering follows Triton's matmul tutorial (2019).
+Grouped ordering follows Triton's matmul tutorial (2019). Of many products in one launch, each of a ragged number of
+rows, the tiles stand in one row, product after product; how many each has is known on the GPU alone, so a program
+counts them itself, as in Triton's grouped GEMM tutorial (2023), but all products at once.
 """
 
 from instruments.backend import tl, triton
@@ -15,3 +17,24 @@ def grouped_tile(program, M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GR
     height = tl.minimum(tl.cdiv(M, BLOCK_M) - first, GROUP_M)  # the last group may be lower
     within = program - group * GROUP_M * tiles_n
     return first + within % height, within // height
+
+
+@triton.jit
+def ragged_ends(offsets_ptr, groups, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_E: tl.constexpr):
+    """[BLOCK_E]: how many tiles groups 0 to e have together. Group e has rows offsets[e] to offsets[e + 1]; BLOCK_E is
+    at least their number, and those past it have no tile."""
+    group = tl.arange(0, BLOCK_E)  # [BLOCK_E]
+    begin = tl.load(offsets_ptr + group, mask=group < groups, other=0)
+    end = tl.load(offsets_ptr + group + 1, mask=group < groups, other=0)
+    return tl.cumsum(tl.cdiv(end - begin, BLOCK_M) * tl.cdiv(N, BLOCK_N))
+
+
+@triton.jit
+def ragged_tile(tile, ends, offsets_ptr, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr):
+    """(group, its last row + 1, the tile's first row, its first column) of a tile, after `ragged_ends`; all int32."""
+    before = ends <= tile  # of groups whose tiles are all over, empty ones among them
+    group = tl.sum(before.to(tl.int32))
+    first = tl.max(tl.where(before, ends, 0))
+    begin, end = tl.load(offsets_ptr + group), tl.load(offsets_ptr + group + 1)
+    tile_m, tile_n = grouped_tile(tile - first, end - begin, N, BLOCK_M, BLOCK_N, GROUP_M)
+    return group, end, begin + tile_m * BLOCK_M, tile_n * BLOCK_N

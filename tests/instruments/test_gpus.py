@@ -3,7 +3,7 @@ import re
 import pytest
 import torch
 
-from instruments.gpus import DTYPES, GIB, GPUS, dtype_name, file_stem, this_device, this_gpu
+from instruments.gpus import DTYPES, GIB, GPUS, LINKS, dtype_name, file_stem, this_device, this_gpu
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,13 @@ def test_rates_are_consistent(gpu):
     assert ("bf16" in rates) == (gpu.arch >= 80) and ("fp8" in rates) == (gpu.arch >= 89)
     assert gpu.ridge("vector") < gpu.ridge("fp16")
     assert 1e11 < gpu.bandwidth < 1e13 and gpu.l2 < gpu.memory and gpu.source
+
+
+def test_links_are_slower_than_memory_and_grow_with_the_years():
+    rates = [LINKS[gpu.link].rate for gpu in sorted(GPUS.values(), key=lambda gpu: (gpu.bandwidth, gpu.year))]
+    assert all(LINKS[gpu.link].rate < gpu.bandwidth / 5 for gpu in GPUS.values())
+    assert LINKS[GPUS["H200"].link].rate == 450e9 == LINKS[GPUS["B200"].link].rate / 2 and max(rates) == rates[-1]
+    assert all(name == link.name and link.source for name, link in LINKS.items())
 
 
 def test_l2_as_an_h200_reports_it():

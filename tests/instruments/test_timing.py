@@ -21,7 +21,7 @@ def test_a_copy_of_an_argument_shares_no_memory_with_it():
 def test_summarize_takes_median_and_quantiles():
     t = timing.summarize([5.0, 1.0, 2.0, 3.0, 4.0, 100.0])
     assert (t.p20, t.median, t.p80) == (2.0, 3.5, 5.0)
-    assert timing.summarize([7e-6]) == timing.Timing(7e-6, 7e-6, 7e-6)
+    assert timing.summarize([7e-6], 4) == timing.Timing(7e-6, 7e-6, 7e-6, 4)
 
 
 @no_gpu
@@ -48,6 +48,56 @@ def test_copies_exceed_the_l2_four_times(monkeypatch):
     assert timing.copies_needed(25 << 20) * (25 << 20) >= 4 * (50 << 20)
     assert timing.copies_needed(1 << 40) == 2
     assert timing.copies_needed(0) == timing.copies_needed(8) == timing.MAX_COPIES
+
+
+@pytest.mark.parametrize(
+    ("call", "least", "most", "calls"),
+    [
+        (50e-6, 2, 1000, 21),  # 2 calls and a gap of 5 us read 52.5 us each: 20 would do
+        (50e-6, 2, 8, 8),  # memory has room for no more
+        (50e-6, 2, 0, 2),
+        (3e-3, 2, 1000, 2),  # long enough as it is
+        (1e-6, 16_384, 16_384, 16_384),
+    ],
+)
+def test_a_replay_lasts_a_millisecond_where_memory_allows(monkeypatch, call, least, most, calls):
+    """On a GPU that lets 5 us pass between one event and the next beside the calls: half a percent is left of them."""
+
+    class Fake:
+        def __init__(self, function, args, copies):
+            self.sets = [args] * copies
+
+        def seconds(self):
+            return call + 5e-6 / len(self.sets)
+
+    monkeypatch.setattr(timing, "Graphed", Fake)
+    graph = timing.long_enough(torch.relu, (), least, most)
+    assert abs(len(graph.sets) - calls) <= 1 and len(graph.sets) >= least
+    if most > calls:
+        assert graph.seconds() < 1.006 * call
+
+
+def test_half_of_the_free_memory_is_for_copies(monkeypatch):
+    """Each implementation has its share, by what the arguments take, where that is more than a call moves."""
+    asked = []
+
+    class Fake:
+        def __init__(self, least):
+            self.sets = [()] * least
+
+        def seconds(self):
+            return 1e-3
+
+    monkeypatch.setattr(timing, "copies_needed", lambda nbytes: 2)
+    monkeypatch.setattr(timing, "_room", lambda: 1 << 20)
+    monkeypatch.setattr(timing, "long_enough", lambda f, args, least, most: asked.append(most) or Fake(least))
+    x = torch.zeros(1 << 8)  # 1,024 bytes
+    weight = quantize_reference(torch.zeros(32, 32), "mxfp4")  # 512 and 32
+    timed = timing.from_graphs({"one": torch.relu, "two": torch.relu}, (x, weight, 3), 100)
+    assert asked == [(1 << 20) // (2 * 2 * (1024 + 512 + 32))] * 2
+    assert timed["one"].calls == 2
+    timing.from_graphs({"one": torch.relu}, (x,), 1 << 15)
+    assert asked[2] == (1 << 20) // (2 * (1 << 15))
 
 
 @gpu

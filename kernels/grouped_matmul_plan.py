@@ -1,0 +1,113 @@
+"""How grouped products are laid out, by the rows of a group, and what they move: from one table of plans.
+
+The numbers of the tiles are a neighbour's, matmul.py's and weight_only.py's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from instruments.backend import triton
+from instruments.gpus import GPU, GPUS
+from instruments.traffic import Traffic
+from kernels.rows import NO_LIMIT, Device
+
+MAX_GROUPS = 256  # one tile of offsets
+
+
+@dataclass(frozen=True)
+class Path:
+    """A row of the table of plans. name: as in `path=`. rows: of a group, on average, that it is chosen for at most.
+    itemsize: bytes of the widest elements. tile: as the kernel takes it, BLOCK_N columns of the weight; programs: that
+    share a multiprocessor; group_m: rows of tiles that programs walk over together."""
+
+    name: str
+    rows: int
+    itemsize: int
+    tile: dict
+    programs: int
+    group_m: int = 16
+
+
+def _tile(m: int, n: int, k: int, warps: int, stages: int) -> dict:
+    return {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "num_warps": warps, "num_stages": stages}
+
+
+PATHS = (
+    Path("decode", 16, 2, _tile(16, 64, 128, 4, 4), 4),
+    Path("plain", NO_LIMIT, 2, _tile(128, 128, 32, 8, 4), 1),
+    Path("plain", NO_LIMIT, 4, _tile(64, 64, 32, 4, 3), 2),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """path, group_m: as in Path. tile: as the kernel takes it, BLOCK_N columns of y. programs: in all."""
+
+    path: str
+    tile: dict
+    group_m: int
+    programs: int
+
+
+@cache
+def plan(slots: int, groups: int, N: int, swiglu: bool, itemsize: int, path: str | None, gpu: Device | GPU) -> Plan:
+    """How so many rows in so many groups are multiplied, to N columns of y: by the path named, or the first of PATHS
+    for as many rows a group."""
+    fitting = [
+        row
+        for row in PATHS
+        if itemsize <= row.itemsize and (path == row.name or path is None and slots <= row.rows * groups)
+    ]
+    if not fitting:
+        names = ", ".join(dict.fromkeys(row.name for row in PATHS))
+        raise ValueError(f"path: got {path!r} for {itemsize}-byte elements, expected None or one of {names}")
+    chosen = fitting[0]
+    tile = chosen.tile | {"BLOCK_N": chosen.tile["BLOCK_N"] // (2 if swiglu else 1)}
+    most = (slots // tile["BLOCK_M"] + min(groups, slots)) * triton.cdiv(N, tile["BLOCK_N"])  # tiles there can be
+    return Plan(chosen.name, tile, chosen.group_m, min(chosen.programs * gpu.sms, most))
+
+
+def grouped_matmul_traffic(
+    counts: Sequence[int],
+    K: int,
+    N: int,
+    dtype: torch.dtype,
+    *,
+    path: str | None = "minimum",
+    tokens: int | None = None,
+    activation: str | None = None,
+    gpu: GPU | Device = GPUS["H200"],
+) -> Traffic:
+    """What a grouped product of groups of so many rows with a weight [len(counts), K, N] moves.
+
+    path: 'minimum', each byte once; 'naive', a launch for each group that has rows; 'padded', one for all groups, each
+    padded to the rows of the largest; or what the programs of a path ask for on a GPU, None for the one that is chosen.
+    tokens: rows of x where the gather is part of the load, all of them chosen; else x has a row for each of y's.
+    """
+    counts, size = list(counts), dtype.itemsize
+    slots, touched, groups = sum(counts), sum(count > 0 for count in counts), len(counts)
+    columns = N // (2 if activation else 1)  # of y
+    index = {} if tokens is None else {"rows": 4 * slots}
+    if path == "padded":
+        slots, touched = groups * max(counts), groups
+    flops = 2 * slots * K * N + (5 * slots * columns if activation else 0)
+    y = {"y": slots * columns * size}
+    if path in ("minimum", "naive", "padded"):
+        x = slots if tokens is None or path == "padded" else tokens
+        read = {"x": x * K * size, "weight": touched * K * N * size}
+        if path == "minimum":
+            read |= {"offsets": 4 * (groups + 1), **index}
+        return Traffic(read, y, flops, launches=touched if path == "naive" else 1)
+    chosen = plan(slots, groups, columns, activation is not None, size, path, gpu)
+    down = sum(triton.cdiv(count, chosen.tile["BLOCK_M"]) for count in counts)  # rows of tiles
+    across = triton.cdiv(columns, chosen.tile["BLOCK_N"])
+    read = {
+        "x": slots * K * across * size,
+        "weight": down * K * N * size,
+        "offsets": 8 * groups * chosen.programs + 8 * down * across,
+        **{name: nbytes * across for name, nbytes in index.items()},
+    }
+    return Traffic(read, y, flops, launches=1)

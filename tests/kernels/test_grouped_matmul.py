@@ -1,0 +1,181 @@
+"""Grouped products: ragged groups, empty groups, a gather in the load, SwiGLU in the store."""
+
+import pytest
+import torch
+
+from instruments.compiled import compiled
+from instruments.meter import meter
+from kernels.grouped_matmul import grouped_matmul, grouped_matmul_reference, grouped_matmul_traffic
+from kernels.grouped_matmul_plan import PATHS, plan
+from kernels.rows import INTERPRETED
+from tests.kernels.tools import BF16, DEVICE, FP16, FP32, assert_close, assert_counts, randn
+
+#: Rows of each group: ragged with empty ones, all in one, first and last empty, none at all, a group alone.
+COUNTS = ([3, 0, 130, 1, 16, 17], [0, 0, 77, 0], [0, 64, 128, 0], [0, 0], [129], [1] * 9)
+FIRST = ("decode", "plain")  # that run anywhere
+
+
+def offsets_of(counts):
+    return torch.tensor([0, *counts], device=DEVICE).cumsum(0).int()
+
+
+def operands(counts, K, N, dtype=BF16, transposed=False, tokens=None):
+    """x, weight, offsets, rows."""
+    slots, weight = sum(counts), randn(len(counts), K, N, dtype=dtype, seed=1, scale=max(1, K) ** -0.5)
+    if transposed:
+        weight = weight.mT.contiguous().mT
+    rows = None
+    if tokens is not None:
+        rows = torch.randint(tokens, (slots,), generator=torch.Generator().manual_seed(2)).int().to(DEVICE)
+    return randn(slots if tokens is None else tokens, K, dtype=dtype), weight, offsets_of(counts), rows
+
+
+def check(x, weight, offsets, rows=None, **options):
+    y = grouped_matmul(x, weight, offsets, rows=rows, **options)
+    options.pop("path", None)
+    if len(y):
+        assert_close(y, grouped_matmul_reference(x.double(), weight.double(), offsets, rows=rows, **options))
+
+
+@pytest.mark.parametrize("path", FIRST)
+@pytest.mark.parametrize("counts", COUNTS)
+def test_ragged_and_empty_groups(counts, path):
+    check(*operands(counts, 70, 66), path=path)
+
+
+@pytest.mark.parametrize("activation", [None, "swiglu"])
+@pytest.mark.parametrize("tokens", [None, 40])
+@pytest.mark.parametrize("path, dtype", [("decode", BF16), ("plain", FP16), (None, FP32)])
+def test_gather_and_swiglu(path, dtype, tokens, activation):
+    check(*operands(COUNTS[0], 128, 256, dtype, tokens=tokens), path=path, activation=activation)
+    check(*operands(COUNTS[0], 130, 70, dtype, True, tokens), path=path, activation=activation)
+    if dtype == FP32:  # sizes of 1 are folded into the kernel
+        check(*operands([1], 1, 2, dtype, tokens=tokens), path=path, activation=activation)
+
+
+def test_gate_comes_before_up():
+    x, weight, offsets, _ = operands([5, 9], 64, 40)
+    weight[:, :, :20] = 0  # silu(0) = 0
+    assert not grouped_matmul(x, weight, offsets, activation="swiglu").any()
+
+
+def test_strides_and_slices():
+    x, weight, offsets, _ = operands([3, 0, 20], 65, 33, FP16)
+    wide = torch.cat([x, x], dim=1).repeat_interleave(2, dim=0)
+    check(wide[::2, 5:70], weight.transpose(0, 2).contiguous().transpose(0, 2), offsets)
+    check(x[:1].expand(23, -1), weight[:1].expand(3, -1, -1), offsets)
+
+
+def test_a_nan_stays_in_its_group_and_row():
+    x, weight, offsets, _ = operands([20, 30], 64, 64)
+    for path in FIRST:
+        x[19, 3] = torch.nan  # the last row of its group, beside the next one's first
+        y = grouped_matmul(x, weight, offsets, path=path)
+        assert y[19].isnan().all() and not torch.cat([y[:19], y[20:]]).isnan().any()
+        x[19, 3] = 0
+        weight[0, 5, 7] = torch.nan
+        y = grouped_matmul(x, weight, offsets, path=path)
+        assert y[:20, 7].isnan().all() and not y[20:].isnan().any()
+        weight[0, 5, 7] = 0
+
+
+def test_rows_of_no_group_are_neither_read_nor_written():
+    x, weight, _, _ = operands([20, 30], 64, 64)
+    x[41:] = torch.nan
+    offsets = torch.tensor([0, 20, 41], dtype=torch.int32, device=DEVICE)
+    report = meter(grouped_matmul, x, weight, offsets)
+    assert report.tensors["x"].unique_read == 41 * 64 * 2 and report.tensors["y"].unique_written == 41 * 64 * 2
+    assert_close(report.result[:41], grouped_matmul_reference(x.double(), weight.double(), offsets)[:41])
+
+
+def test_a_matrix_that_nobody_chose_is_not_read():
+    x, weight, offsets, _ = operands([4, 0, 0, 3], 128, 64)
+    report = meter(grouped_matmul, x, weight, offsets)
+    assert report.tensors["weight"].unique_read == 2 * 128 * 64 * 2
+
+
+@pytest.mark.parametrize("activation", [None, "swiglu"])
+@pytest.mark.parametrize("tokens", [None, 40])
+@pytest.mark.parametrize("path", FIRST)
+def test_traffic_is_what_the_meter_counts(path, tokens, activation):
+    counts, K, N = COUNTS[0], 70, 132
+    x, weight, offsets, rows = operands(counts, K, N, tokens=tokens)
+    rows = None if rows is None else torch.arange(sum(counts), device=DEVICE).int() % tokens  # every token is chosen
+    report = meter(grouped_matmul, x, weight, offsets, rows=rows, activation=activation, path=path)
+    options = {"activation": activation, "tokens": tokens}
+    assert_counts(report, grouped_matmul_traffic(counts, K, N, BF16, path=path, gpu=INTERPRETED, **options))
+    once = grouped_matmul_traffic(counts, K, N, BF16, **options)
+    assert (report.unique.read, report.unique.written) == (once.read, once.written)
+
+
+def test_traffic_of_a_loop_and_of_padding():
+    counts, K, N = [6, 0, 2], 8, 16
+    once = grouped_matmul_traffic(counts, K, N, FP32)
+    assert once.read == {"x": 8 * 8 * 4, "weight": 2 * 8 * 16 * 4, "offsets": 16} and once.flops == 2 * 8 * 8 * 16
+    loop = grouped_matmul_traffic(counts, K, N, FP32, path="naive")
+    assert (loop.launches, loop.flops, loop.written) == (2, once.flops, once.written)
+    padded = grouped_matmul_traffic(counts, K, N, FP32, path="padded", activation="swiglu")
+    assert padded.flops == 18 * (2 * 8 * 16 + 5 * 8) and padded.written == {"y": 18 * 8 * 4} and padded.launches == 1
+
+
+def test_the_plan_follows_the_rows_of_a_group():
+    def path(slots, groups, itemsize=2):
+        return plan(slots, groups, 4096, False, itemsize, None, INTERPRETED).path
+
+    assert [path(2, 8), path(128, 8), path(129, 8), path(1024, 64)] == ["decode", "decode", "plain", "decode"]
+    assert path(2, 8, itemsize=4) == "plain"
+
+
+def test_ten_runs_give_the_same_bits():
+    x, weight, offsets, _ = operands(COUNTS[0], 260, 70)
+    first = grouped_matmul(x, weight, offsets)
+    assert all(grouped_matmul(x, weight, offsets).equal(first) for _ in range(9))
+
+
+@pytest.mark.parametrize("arch, instruction", [(80, "mma.sync"), (90, "wgmma")])
+def test_nothing_is_spilled(arch, instruction):
+    x, weight = (torch.empty(shape, dtype=BF16, device=DEVICE) for shape in ((512, 4096), (8, 4096, 2816)))
+    offsets = offsets_of([64] * 8)
+    for row in PATHS:
+        if row.itemsize > 2:
+            continue
+        for activation, rows in ((None, None), ("swiglu", offsets.new_zeros(512))):
+            for kernel in compiled(
+                grouped_matmul, x, weight, offsets, rows=rows, activation=activation, path=row.name, arch=arch
+            ):
+                assert kernel.spills == 0
+                assert kernel.matrix_instruction == ("mma.sync" if row.name == "decode" else instruction)
+
+
+def test_empty():
+    for counts, K, N in (([0, 0], 4, 4), ([2, 1], 0, 4), ([2, 1], 4, 0)):
+        y = grouped_matmul(*operands(counts, K, N)[:3])
+        assert y.shape == (sum(counts), N) and not y.any()
+
+
+X, W, BOUNDS = randn(4, 8), randn(2, 8, 6), torch.tensor([0, 1, 4], dtype=torch.int32, device=DEVICE)
+
+
+@pytest.mark.parametrize(
+    "arguments, options, name",
+    [
+        ((X.double(), W, BOUNDS), {}, "x: got dtype float64"),
+        ((X[0], W, BOUNDS), {}, "x: got 1 dimensions"),
+        ((X, W.half(), BOUNDS), {}, "weight: got dtype float16"),
+        ((X, W[:, 1:], BOUNDS), {}, r"weight: got shape \(2, 7, 6\), expected \(groups, 8, N\)"),
+        ((X, W[0], BOUNDS), {}, "weight: got shape"),
+        ((X, W[:1].expand(257, -1, -1), BOUNDS), {}, "weight: got shape"),
+        ((X, W[:, :, 1:], BOUNDS), {"activation": "swiglu"}, "weight: got 5 columns"),
+        ((X, W, BOUNDS[1:]), {}, r"offsets: got shape \(2,\), expected \(3,\)"),
+        ((X, W, BOUNDS.long()), {}, "offsets: got dtype int64"),
+        ((X, W, BOUNDS), {"rows": BOUNDS.long()}, "rows: got dtype int64"),
+        ((X, W, BOUNDS), {"rows": BOUNDS[None]}, r"rows: got shape \(1, 3\), expected \(3,\)"),
+        ((X, W, BOUNDS), {"rows": [0, 1]}, "rows: got list"),
+        ((X, W, BOUNDS), {"activation": "gelu"}, "activation: got 'gelu'"),
+        ((X, W, BOUNDS), {"path": "decode"}, "path: got 'decode' for 4-byte elements"),
+        ((X.clone().requires_grad_(), W, BOUNDS), {}, "x: got a tensor that requires a gradient"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, options, name):
+    with pytest.raises(ValueError, match=f"^{name}"):
+        grouped_matmul(*arguments, **options)
