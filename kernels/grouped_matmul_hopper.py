@@ -1,13 +1,13 @@
 """The grouped product for Hopper, in Gluon: warps with roles, as in fp8_hopper.py, over groups of any size.
 
 Reference, minimum traffic and the Triton kernels are grouped_matmul.py's. One warp loads: its TMA copies fill a ring of
-slots, each with BLOCK_K columns of x and as many rows of an expert's weight. The warpgroups multiply, ROWS rows of a
-tile each. A program walks over many tiles; which expert a tile belongs to, each role finds by itself from the offsets.
+slots, each with BLOCK_K columns of x and as many rows of a group's weight. The warpgroups multiply, ROWS rows of a
+tile each. A program walks over many tiles; which group a tile belongs to, each role finds by itself from the offsets.
 While one warpgroup stores its rows, the other still multiplies, and the loads of the next tile run.
 
-A tile may reach over the end of its expert. Reading there does no harm: these rows of the product are not stored. They
+A tile may reach over the end of its group. Reading there does no harm: these rows of the product are not stored. They
 are cut off by TMA itself, in a descriptor whose rows end wherever its coordinates say (`describe_ragged`). A warpgroup
-without rows of its expert multiplies nothing, nor does any in the right half of a tile that the last columns do not
+without rows of its group multiplies nothing, nor does any in the right half of a tile that the last columns do not
 reach. sm_90, no interpreter.
 """
 
@@ -47,7 +47,7 @@ LINE = 128  # bytes of a row of a tile in shared memory
 def load(shared, queue, offsets, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr, TRANSPOSED: gl.constexpr):
     """The warp that loads: for each tile, BLOCK_K columns of x and rows of weight after the other."""
     x, weight, y, x_ring, weight_ring, y_tiles, notes, full, free = shared
-    K, N, experts = sizes
+    K, N, groups = sizes
     SLOTS: gl.constexpr = full.shape[0]
     WARPGROUPS: gl.constexpr = y_tiles.shape[0]
     PARTS: gl.constexpr = weight_ring.shape[0] // SLOTS  # of a tile's weight: 2 with gate and up
@@ -55,8 +55,8 @@ def load(shared, queue, offsets, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl.const
     slot_bytes: gl.constexpr = WARPGROUPS * x.block_type.nbytes + PARTS * weight.block_type.nbytes
     tiles_n = gl.cdiv(N, BLOCK_N)
     item, number = 0, gl.program_id(0)
-    place = seek(number, (0, 0, gl.load(offsets), gl.load(offsets + 1)), offsets, experts, tiles_n, BLOCK_M)
-    while place[0] < experts:
+    place = seek(number, (0, 0, gl.load(offsets), gl.load(offsets + 1)), offsets, groups, tiles_n, BLOCK_M)
+    while place[0] < groups:
         row, col = corner(number, place, tiles_n, BLOCK_M, BLOCK_N, GROUP_M)
         if queue is None:
             number += gl.num_programs(0)
@@ -79,7 +79,7 @@ def load(shared, queue, offsets, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl.const
                 else:
                     load_tile(weight, [place[0], step * BLOCK_K, part * N + col], came, tile)
             item += 1
-        place = seek(number, place, offsets, experts, tiles_n, BLOCK_M)
+        place = seek(number, place, offsets, groups, tiles_n, BLOCK_M)
     mbarrier.wait(free.index(item % SLOTS), item // SLOTS & 1 ^ 1)
     write_notes(notes, item % SLOTS, 0, 0, -1)
     mbarrier.arrive(full.index(item % SLOTS))
@@ -90,7 +90,7 @@ def multiply(
     shared, sizes, WARPGROUP: gl.constexpr, BLOCK_N: gl.constexpr, TRANSPOSED: gl.constexpr, SWIGLU: gl.constexpr
 ):
     """A warpgroup that multiplies: its ROWS rows of each tile, from the wait for x and weight to the store of y."""
-    K, N, experts = sizes
+    K, N, groups = sizes
     COLS: gl.constexpr = 2 * BLOCK_N if SWIGLU else BLOCK_N  # of a product
     steps = gl.cdiv(K, BLOCK_K)
     item = 0
@@ -107,7 +107,7 @@ def multiply(
     store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["K", "N", "experts"])
+@gluon.jit(do_not_specialize=["K", "N", "groups"])
 def grouped_hopper_kernel(
     x,
     weight,
@@ -116,7 +116,7 @@ def grouped_hopper_kernel(
     offsets,
     K,
     N,
-    experts,
+    groups,
     WARPGROUPS: gl.constexpr,
     BLOCK_N: gl.constexpr,
     SLOTS: gl.constexpr,
@@ -125,9 +125,9 @@ def grouped_hopper_kernel(
     TRANSPOSED: gl.constexpr,
     SWIGLU: gl.constexpr,
 ):
-    """Descriptors: x [rows, K] in tiles of ROWS; weight [experts, K, N], with SWIGLU [experts, K, 2 * N], in tiles of
+    """Descriptors: x [rows, K] in tiles of ROWS; weight [groups, K, N], with SWIGLU [groups, K, 2 * N], in tiles of
     BLOCK_N columns of y, TRANSPOSED its .mT; y [rows, N] as `describe_ragged` makes them. offsets: a pointer to
-    [experts + 1] int32. N: columns of y."""
+    [groups + 1] int32. N: columns of y."""
     COLS: gl.constexpr = 2 * BLOCK_N if SWIGLU else BLOCK_N
     PARTS: gl.constexpr = 2 if SWIGLU else 1
     x_ring = gl.allocate_shared_memory(x.dtype, [SLOTS * WARPGROUPS] + x.block_type.shape, x.layout)
@@ -144,18 +144,13 @@ def grouped_hopper_kernel(
         weight_tiles = reinterpret(weight_ring, x.dtype, [SLOTS, COLS, BLOCK_K], x.layout)
     else:
         weight_tiles = reinterpret(weight_ring, x.dtype, [SLOTS, BLOCK_K, COLS], x.layout)
-    sizes = K, N, experts
+    sizes = K, N, groups
     ring = x, weight, y, x_ring, weight_ring, y_tiles, notes, full, free
     loading = ring, queue, offsets, sizes, BLOCK_N, GROUP_M, TRANSPOSED
     shared = x, weight, y, x_ring, weight_tiles, y_tiles, notes, full, free
     if WARPGROUPS == 1:
         gl.warp_specialize(
-            [
-                (multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU)),
-                (load, loading),
-            ],
-            [1],
-            [REGISTERS_OF_LOADS],
+            [(multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU)), (load, loading)], [1], [REGISTERS_OF_LOADS]
         )
     elif WARPGROUPS == 2:
         gl.warp_specialize(
@@ -232,7 +227,7 @@ def _addressable(tensor: torch.Tensor) -> bool:
 
 
 def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether it runs on the device of x [rows, K], weight [experts, K, N] and y, and TMA can address them as they lie,
+    """Whether it runs on the device of x [rows, K], weight [groups, K, N] and y, and TMA can address them as they lie,
     the weight with either of its last dimensions contiguous."""
     if x.device.type != "cuda" or torch.cuda.get_device_capability(x.device) != (9, 0):
         return False
@@ -241,7 +236,7 @@ def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
 
 def launch(x, weight, offsets, y, swiglu: bool = False, plan: Plan | None = None):
     """y [rows, N] = x @ weight by groups of what `grouped_matmul` has checked and `takes` takes, none of it empty."""
-    experts, K, _ = weight.shape
+    groups, K, _ = weight.shape
     rows, N = y.shape
     sms = device_of(y.device).sms
     plan = plan or PLANS[0]
@@ -251,7 +246,7 @@ def launch(x, weight, offsets, y, swiglu: bool = False, plan: Plan | None = None
         weight_tiles = _describe(weight.mT, [1, block_n, BLOCK_K.value])
     else:
         weight_tiles = _describe(weight, [1, BLOCK_K.value, block_n])
-    most = (rows // (plan.warpgroups * ROWS.value) + min(rows, experts)) * triton.cdiv(N, block_n)  # tiles
+    most = (rows // (plan.warpgroups * ROWS.value) + min(rows, groups)) * triton.cdiv(N, block_n)  # tiles
     grouped_hopper_kernel[(min(sms, most),)](
         _describe(x, [ROWS.value, BLOCK_K.value]),
         weight_tiles,
@@ -260,7 +255,7 @@ def launch(x, weight, offsets, y, swiglu: bool = False, plan: Plan | None = None
         offsets,
         K,
         N,
-        experts,
+        groups,
         WARPGROUPS=plan.warpgroups,
         BLOCK_N=block_n,
         SLOTS=plan.slots,

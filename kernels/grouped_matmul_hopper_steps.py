@@ -1,6 +1,6 @@
 """The steps that the roles of grouped_matmul_hopper.py take: whose tile is next, and what a warpgroup does with it.
 
-A slot of the ring holds BLOCK_K columns of x, ROWS rows for each warpgroup, and as many rows of an expert's weight.
+A slot of the ring holds BLOCK_K columns of x, ROWS rows for each warpgroup, and as many rows of a group's weight.
 Item n is the n-th slot that a program fills, slot n % SLOTS of the ring. Each slot has two barriers: `full`, its copies
 have come; `free`, all warpgroups are done with it. It has notes, too: of which tile of y it is the first. shared: x,
 weight, y, their tiles, the notes, and the barriers.
@@ -24,23 +24,23 @@ RAGGED = gl.constexpr(1 << 30)  # as many rows end a descriptor that `describe_r
 
 
 @gluon.jit
-def seek(number, place, offsets, experts, tiles_n, BLOCK_M: gl.constexpr):
-    """The place of the expert that has tile `number`, at or behind `place`; its expert is `experts` where none has."""
-    expert, first, start, end = place
+def seek(number, place, offsets, groups, tiles_n, BLOCK_M: gl.constexpr):
+    """The place of the group that has tile `number`, at or behind `place`; its group is `groups` where none has."""
+    group, first, start, end = place
     tiles = gl.cdiv(end - start, BLOCK_M) * tiles_n
-    while (expert < experts) & (number >= first + tiles):
+    while (group < groups) & (number >= first + tiles):
         first += tiles
-        expert += 1
+        group += 1
         start = end
-        end = gl.load(offsets + gl.minimum(expert + 1, experts))
+        end = gl.load(offsets + gl.minimum(group + 1, groups))
         tiles = gl.cdiv(end - start, BLOCK_M) * tiles_n
-    return expert, first, start, end
+    return group, first, start, end
 
 
 @gluon.jit
 def corner(number, place, tiles_n, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr):
-    """(row, column) at which tile `number` of an expert begins, in the groups of matmul_order.py."""
-    expert, first, start, end = place
+    """(row, column) at which tile `number` of a group begins, in the groups of matmul_order.py."""
+    group, first, start, end = place
     within = number - first
     above = within // (GROUP_M * tiles_n) * GROUP_M
     height = gl.minimum(gl.cdiv(end - start, BLOCK_M) - above, GROUP_M)
@@ -50,7 +50,7 @@ def corner(number, place, tiles_n, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
 
 @gluon.jit
 def write_notes(notes, slot, row, end, col):
-    """Leave with a slot where its tile of y begins and the row behind its expert's last; a negative column ends all."""
+    """Leave with a slot where its tile of y begins and the row behind its group's last; a negative column ends all."""
     layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])  # of a single warp
     notes.index(3 * slot).store(gl.full([1], row, gl.int32, layout))
     notes.index(3 * slot + 1).store(gl.full([1], end, gl.int32, layout))
