@@ -213,16 +213,14 @@ def describe_ragged(y: torch.Tensor, cols: int):
     return TensorDescriptor(y, shape, [2**34 - pitch, pitch, pitch, 1], [1, 1, ROWS.value, cols], layout)
 
 
-def _addressable(tensor: torch.Tensor) -> bool:
-    """Whether TMA can address a tensor as it lies: 16-bit, the last stride 1, all else on multiples of 16 bytes."""
-    strides = [stride for stride, size in zip(tensor.stride(), tensor.shape) if size > 1]
+def addressable(tensor: torch.Tensor) -> bool:
+    """Whether TMA can address a tensor of 16-bit elements as it lies: its last stride 1, all rows on 16 bytes."""
     *outer, last = tensor.stride()
     return (
         tensor.element_size() == 2
         and last == 1
         and tensor.data_ptr() % 16 == 0
-        and all(stride % 8 == 0 and stride > 0 for stride in outer)
-        and bool(strides)
+        and all(stride % 8 == 0 < stride for stride in outer)
     )
 
 
@@ -231,7 +229,7 @@ def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
     the weight with either of its last dimensions contiguous."""
     if x.device.type != "cuda" or torch.cuda.get_device_capability(x.device) != (9, 0):
         return False
-    return _addressable(x) and _addressable(y) and (_addressable(weight) or _addressable(weight.mT))
+    return addressable(x) and addressable(y) and (addressable(weight) or addressable(weight.mT))
 
 
 def launch(x, weight, offsets, y, swiglu: bool = False, plan: Plan | None = None):
@@ -240,7 +238,7 @@ def launch(x, weight, offsets, y, swiglu: bool = False, plan: Plan | None = None
     rows, N = y.shape
     sms = device_of(y.device).sms
     plan = plan or PLANS[0]
-    transposed = not _addressable(weight)
+    transposed = not addressable(weight)
     block_n = plan.cols // 2 if swiglu else plan.cols
     if transposed:
         weight_tiles = _describe(weight.mT, [1, block_n, BLOCK_K.value])

@@ -1,0 +1,131 @@
+"""Grouped products in Gluon: what the compiler made of them, anywhere; what they compute, on a Hopper GPU."""
+
+import re
+
+import pytest
+import torch
+
+from instruments import backend
+from instruments.compiled import compiled
+from kernels.grouped_matmul import grouped_matmul_reference
+from kernels.grouped_matmul_hopper import PLANS, addressable, describe_ragged, launch, takes
+from kernels.grouped_matmul_hopper_steps import RAGGED
+from tests.kernels.tools import BF16, DEVICE, FP16, SPILLS, assert_close, randn
+
+SOME = torch.empty(16, 16, 16, dtype=BF16, device=DEVICE)
+SHARED = 232_448  # bytes that a program may have on Hopper
+on_hopper = pytest.mark.skipif(not takes(SOME[0], SOME, SOME[0]), reason="needs a Hopper GPU")
+
+
+def compile_plan(plan, transposed, swiglu):
+    x, y = torch.empty(512, 256, dtype=BF16), torch.empty(512, 256 if swiglu else 512, dtype=BF16)
+    weight = torch.empty(3, 512, 256, dtype=BF16).mT if transposed else torch.empty(3, 256, 512, dtype=BF16)
+    (kernel,) = compiled(launch, x, weight, torch.zeros(4, dtype=torch.int32), y, swiglu, plan)
+    return kernel
+
+
+def loops(kernel):
+    """The opcodes of each loop over K: from a product to the branch back."""
+    opcodes = re.findall(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)", kernel.sass)
+    place = 0
+    while any(opcode.startswith("HGMMA") for opcode in opcodes[place:]):
+        start = next(i for i in range(place, len(opcodes)) if opcodes[i].startswith("HGMMA"))
+        place = next(i for i in range(start, len(opcodes)) if opcodes[i] == "BRA")
+        yield opcodes[start:place]
+
+
+@pytest.mark.parametrize(
+    "plan, transposed, swiglu",
+    [
+        (PLANS[0], False, False),
+        (PLANS[0], True, True),
+        pytest.param(PLANS[0], False, True, marks=pytest.mark.once),
+        pytest.param(PLANS[0], True, False, marks=pytest.mark.once),
+        pytest.param(PLANS[-1], False, False, marks=pytest.mark.once),
+        pytest.param(PLANS[-1], True, True, marks=pytest.mark.once),
+    ],
+)
+def test_sums_stay_in_the_matrix_unit(plan, transposed, swiglu):
+    kernel = compile_plan(plan, transposed, swiglu)
+    assert kernel.matrix_instruction == "wgmma" and kernel.spills <= SPILLS and kernel.shared <= SHARED
+    widths = {plan.cols} if swiglu else {plan.cols, plan.cols // 2}  # half of a tile where the last columns end
+    found = re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.bf16\.bf16", kernel.ptx)
+    assert {int(n) for n in found} == widths
+    assert "cp.async.bulk.tensor.3d.shared" in kernel.ptx and "cp.async.bulk.tensor.4d.global" in kernel.ptx
+    bodies = list(loops(kernel))
+    assert len(bodies) == len(widths) * plan.warpgroups
+    for body in bodies:
+        assert sum(opcode.startswith("HGMMA") for opcode in body) == 4  # 64 columns, 16 each
+        assert not any(opcode.startswith(("FADD", "FFMA", "FMUL", "LDG", "LDL", "STL")) for opcode in body)
+
+
+@pytest.mark.parametrize("rows, N, pitch", [(300, 136, 136), (7, 8, 8), (4096, 1408, 2816)])
+def test_a_ragged_descriptor_ends_where_a_copy_says(rows, N, pitch):
+    y = torch.empty(rows, pitch, dtype=BF16)[:, :N]
+    descriptor = describe_ragged(y, 64)
+    for row, end, col in ((0, 1, 0), (rows - 1, rows, N - 1), (3, 5, 7)):
+        at = (RAGGED.value, end, RAGGED.value - end + row, col)
+        offset = sum(index * stride for index, stride in zip(at, descriptor.strides)) * y.element_size()
+        assert offset % (1 << 64) == (row * pitch + col) * y.element_size()
+        assert all(index < size for index, size in zip(at, descriptor.shape))
+        behind = at[2] + (end - row)  # of row `end`
+        assert behind == descriptor.shape[2]
+    assert all(stride * y.element_size() < 1 << 40 for stride in descriptor.strides)  # TMA's limit
+
+
+def test_tma_addresses_rows_on_16_bytes_with_either_dimension_inside():
+    weight = torch.empty(3, 64, 24, dtype=BF16)
+    assert addressable(weight) and not addressable(weight.mT)
+    assert addressable(weight[:, :, :8]) and addressable(weight[:1]) and addressable(weight.transpose(0, 1))
+    assert not addressable(weight[:, :, 1:9])  # begins in the midst of 16 bytes
+    assert not addressable(torch.empty(3, 64, 20, dtype=BF16))
+    assert not addressable(torch.empty(3, 64, 24))
+    assert not addressable(torch.empty(1, 64, 24, dtype=BF16).expand(3, -1, -1))
+
+
+def test_it_is_never_interpreted():
+    x, offsets = torch.randn(16, 16).to(BF16), torch.tensor([0, 16], dtype=torch.int32)
+    with backend.interpret(), pytest.raises(RuntimeError, match="grouped_hopper_kernel is written in Gluon"):
+        launch(x, x[None], offsets, torch.empty(16, 16, dtype=BF16))
+
+
+COUNTS = {
+    "random": [100, 130, 61, 89, 204],
+    "skewed": [0, 1, 63, 64, 65, 0, 127, 128, 129, 300, 0],
+    "one": [0, 0, 777, 0],
+    "few": [1] * 7 + [0] * 9 + [2] * 5,
+}
+
+
+def operands(counts, K, N, transposed, dtype):
+    """x with 5 rows of no group, weight, and offsets."""
+    x, weight = randn(sum(counts) + 5, K, dtype=dtype), randn(len(counts), K, N, dtype=dtype, scale=K**-0.5, seed=1)
+    if transposed:
+        weight = weight.mT.contiguous().mT
+    offsets = torch.tensor([0, *counts]).cumsum(0).to(torch.int32).to(DEVICE)
+    return x, weight, offsets
+
+
+@on_hopper
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
+def test_results(counts, transposed, plan):
+    for dtype, K, N in ((BF16, 200, 528), (FP16, 1024, 1408), (BF16, 64, 144), (BF16, 8, 16)):
+        x, weight, offsets = operands(counts, K, N, transposed, dtype)
+        for activation in (None, "swiglu"):
+            y = torch.full((len(x), N // 2 if activation else N), float("nan"), dtype=dtype, device=DEVICE)
+            launch(x, weight, offsets, y, activation == "swiglu", plan)
+            reference = grouped_matmul_reference(x.double(), weight.double(), offsets, activation=activation)
+            assert_close(y[:-5], reference[:-5])
+            assert y[-5:].isnan().all()  # rows of no group stay as they are
+
+
+@on_hopper
+def test_programs_take_tiles_in_any_order_and_the_bits_stay():
+    x, weight, offsets = operands([700, 3, 900, 411, 2000, 64], 512, 1408, False, BF16)
+    results = []
+    for _ in range(10):
+        results.append(torch.empty(len(x), 1408, dtype=BF16, device=DEVICE))
+        launch(x, weight, offsets, results[-1])
+    assert all(torch.equal(results[0][:-5], y[:-5]) for y in results)
