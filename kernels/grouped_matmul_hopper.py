@@ -30,29 +30,33 @@ from kernels.grouped_matmul_hopper_steps import (
     BLOCK_K,
     RAGGED,
     ROWS,
+    copy_columns,
     corner,
     one_tile,
     pass_by,
     read_notes,
+    row_pointers,
     seek,
     write_notes,
 )
 from kernels.rows import device_of
 
-REGISTERS_OF_LOADS = gl.constexpr(40)
-LINE = 128  # bytes of a row of a tile in shared memory
+LOADING_WARPS = gl.constexpr(4)  # where x is gathered; else one
+LOADING_REGISTERS = gl.constexpr(64)
+LINE = gl.constexpr(128)  # bytes of a row of a tile in shared memory
 
 
 @gluon.jit
-def load(shared, queue, offsets, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr, TRANSPOSED: gl.constexpr):
+def load(shared, queue, offsets, rows, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr, TRANSPOSED: gl.constexpr):
     """The warp that loads: for each tile, BLOCK_K columns of x and rows of weight after the other."""
     x, weight, y, x_ring, weight_ring, y_tiles, notes, full, free = shared
-    K, N, groups = sizes
+    K, N, groups, pitch = sizes
+    WARPS: gl.constexpr = 1 if rows is None else LOADING_WARPS
     SLOTS: gl.constexpr = full.shape[0]
     WARPGROUPS: gl.constexpr = y_tiles.shape[0]
     PARTS: gl.constexpr = weight_ring.shape[0] // SLOTS  # of a tile's weight: 2 with gate and up
     BLOCK_M: gl.constexpr = WARPGROUPS * ROWS
-    slot_bytes: gl.constexpr = WARPGROUPS * x.block_type.nbytes + PARTS * weight.block_type.nbytes
+    weight_bytes: gl.constexpr = PARTS * weight.block_type.nbytes
     tiles_n = gl.cdiv(N, BLOCK_N)
     item, number = 0, gl.program_id(0)
     place = seek(number, (0, 0, gl.load(offsets), gl.load(offsets + 1)), offsets, groups, tiles_n, BLOCK_M)
@@ -62,35 +66,46 @@ def load(shared, queue, offsets, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl.const
             number += gl.num_programs(0)
         else:
             number = gl.num_programs(0) + gl.atomic_add(queue, 1, sem="relaxed")  # comes under the copies
+        if rows is not None:
+            pointers, inside = row_pointers(x, rows, pitch, row, place[3], BLOCK_M)
         for step in range(gl.cdiv(K, BLOCK_K)):
             slot = item % SLOTS
             came = full.index(slot)
             mbarrier.wait(free.index(slot), item // SLOTS & 1 ^ 1)  # for every warpgroup to be done with it
             if step == 0:
-                write_notes(notes, slot, row, place[3], col)
-            mbarrier.expect(came, slot_bytes)
-            for part in gl.static_range(WARPGROUPS):
-                tile = x_ring.index(slot * WARPGROUPS + part)
-                load_tile(x, [row + part * ROWS, step * BLOCK_K], came, tile)
+                write_notes(notes, slot, row, place[3], col, WARPS)
+            if rows is None:
+                mbarrier.expect(came, weight_bytes + BLOCK_M * BLOCK_K * 2)
+                load_tile(x, [row, step * BLOCK_K], came, x_ring.index(slot))
+            else:
+                mbarrier.expect(came, weight_bytes)
             for part in gl.static_range(PARTS):
                 tile = weight_ring.index(slot * PARTS + part)
                 if TRANSPOSED:
                     load_tile(weight, [place[0], part * N + col, step * BLOCK_K], came, tile)
                 else:
                     load_tile(weight, [place[0], step * BLOCK_K, part * N + col], came, tile)
+            if rows is not None:
+                copy_columns(pointers, inside, step, K, x_ring.index(slot), came)
             item += 1
         place = seek(number, place, offsets, groups, tiles_n, BLOCK_M)
     mbarrier.wait(free.index(item % SLOTS), item // SLOTS & 1 ^ 1)
-    write_notes(notes, item % SLOTS, 0, 0, -1)
-    mbarrier.arrive(full.index(item % SLOTS))
+    write_notes(notes, item % SLOTS, 0, 0, -1, WARPS)
+    mbarrier.arrive(full.index(item % SLOTS), count=1 if rows is None else 1 + 32 * LOADING_WARPS)
 
 
 @gluon.jit
 def multiply(
-    shared, sizes, WARPGROUP: gl.constexpr, BLOCK_N: gl.constexpr, TRANSPOSED: gl.constexpr, SWIGLU: gl.constexpr
+    shared,
+    sizes,
+    WARPGROUP: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    TRANSPOSED: gl.constexpr,
+    SWIGLU: gl.constexpr,
+    GATHERED: gl.constexpr,
 ):
     """A warpgroup that multiplies: its ROWS rows of each tile, from the wait for x and weight to the store of y."""
-    K, N, groups = sizes
+    K, N, groups, pitch = sizes
     COLS: gl.constexpr = 2 * BLOCK_N if SWIGLU else BLOCK_N  # of a product
     steps = gl.cdiv(K, BLOCK_K)
     item = 0
@@ -100,23 +115,25 @@ def multiply(
         if row >= end:
             item = pass_by(item, steps, shared)
         elif SWIGLU or col + BLOCK_N // 2 < N:
-            item = one_tile(item, steps, shared, (row, end, col), COLS, WARPGROUP, TRANSPOSED, SWIGLU)
+            item = one_tile(item, steps, shared, (row, end, col), COLS, WARPGROUP, TRANSPOSED, SWIGLU, GATHERED)
         else:
-            item = one_tile(item, steps, shared, (row, end, col), COLS // 2, WARPGROUP, TRANSPOSED, SWIGLU)
+            item = one_tile(item, steps, shared, (row, end, col), COLS // 2, WARPGROUP, TRANSPOSED, SWIGLU, GATHERED)
         row, end, col = read_notes(item, shared)
     store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["K", "N", "groups"])
+@gluon.jit(do_not_specialize=["K", "N", "groups", "pitch"])
 def grouped_hopper_kernel(
     x,
     weight,
     y,
     queue,
     offsets,
+    rows,
     K,
     N,
     groups,
+    pitch,
     WARPGROUPS: gl.constexpr,
     BLOCK_N: gl.constexpr,
     SLOTS: gl.constexpr,
@@ -130,48 +147,44 @@ def grouped_hopper_kernel(
     [groups + 1] int32. N: columns of y."""
     COLS: gl.constexpr = 2 * BLOCK_N if SWIGLU else BLOCK_N
     PARTS: gl.constexpr = 2 if SWIGLU else 1
-    x_ring = gl.allocate_shared_memory(x.dtype, [SLOTS * WARPGROUPS] + x.block_type.shape, x.layout)
-    weight_ring = gl.allocate_shared_memory(x.dtype, [SLOTS * PARTS] + weight.block_type.shape, weight.layout)
+    GATHERED: gl.constexpr = rows is not None
+    flat: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=LINE, element_bitwidth=16, rank=2)
+    x_ring = gl.allocate_shared_memory(y.dtype, [SLOTS, WARPGROUPS * ROWS, BLOCK_K], flat)
+    weight_ring = gl.allocate_shared_memory(y.dtype, [SLOTS * PARTS] + weight.block_type.shape, weight.layout)
     y_tiles = gl.allocate_shared_memory(y.dtype, [WARPGROUPS] + y.block_type.shape, y.layout)
     notes = gl.allocate_shared_memory(gl.int32, [3 * SLOTS, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
     for slot in gl.static_range(SLOTS):
-        mbarrier.init(full.index(slot), count=1)  # announced once
+        mbarrier.init(
+            full.index(slot), count=1 + 32 * LOADING_WARPS if GATHERED else 1
+        )  # copies of TMA, announced once
         mbarrier.init(free.index(slot), count=WARPGROUPS)
     fence_async_shared()
+    x_tiles = reinterpret(x_ring, y.dtype, [SLOTS * WARPGROUPS, ROWS, BLOCK_K], flat)  # each warpgroup its own
     if TRANSPOSED:  # gate and up, or the one tile there is, as a matrix
-        weight_tiles = reinterpret(weight_ring, x.dtype, [SLOTS, COLS, BLOCK_K], x.layout)
+        weight_tiles = reinterpret(weight_ring, y.dtype, [SLOTS, COLS, BLOCK_K], flat)
     else:
-        weight_tiles = reinterpret(weight_ring, x.dtype, [SLOTS, BLOCK_K, COLS], x.layout)
-    sizes = K, N, groups
+        weight_tiles = reinterpret(weight_ring, y.dtype, [SLOTS, BLOCK_K, COLS], flat)
+    sizes = K, N, groups, pitch
     ring = x, weight, y, x_ring, weight_ring, y_tiles, notes, full, free
-    loading = ring, queue, offsets, sizes, BLOCK_N, GROUP_M, TRANSPOSED
-    shared = x, weight, y, x_ring, weight_tiles, y_tiles, notes, full, free
+    loading = ring, queue, offsets, rows, sizes, BLOCK_N, GROUP_M, TRANSPOSED
+    shared = x, weight, y, x_tiles, weight_tiles, y_tiles, notes, full, free
     if WARPGROUPS == 1:
         gl.warp_specialize(
-            [(multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU)), (load, loading)], [1], [REGISTERS_OF_LOADS]
-        )
-    elif WARPGROUPS == 2:
-        gl.warp_specialize(
-            [
-                (multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU)),
-                (multiply, (shared, sizes, 1, BLOCK_N, TRANSPOSED, SWIGLU)),
-                (load, loading),
-            ],
-            [4, 1],
-            [REGISTERS, REGISTERS_OF_LOADS],
+            [(multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU, GATHERED)), (load, loading)],
+            [LOADING_WARPS if GATHERED else 1],
+            [LOADING_REGISTERS],
         )
     else:
         gl.warp_specialize(
             [
-                (multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU)),
-                (multiply, (shared, sizes, 1, BLOCK_N, TRANSPOSED, SWIGLU)),
-                (multiply, (shared, sizes, 2, BLOCK_N, TRANSPOSED, SWIGLU)),
+                (multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU, GATHERED)),
+                (multiply, (shared, sizes, 1, BLOCK_N, TRANSPOSED, SWIGLU, GATHERED)),
                 (load, loading),
             ],
-            [4, 4, 1],
-            [REGISTERS, REGISTERS, REGISTERS_OF_LOADS],
+            [4, LOADING_WARPS if GATHERED else 1],
+            [REGISTERS, LOADING_REGISTERS],
         )
 
 
@@ -190,12 +203,12 @@ class Plan:
     queue: bool = True
 
 
-PLANS = (Plan(2, 256, 4, 128, 232, 16), Plan(1, 128, 8, 128, 232, 16))
+PLANS = (Plan(2, 256, 4, 128, 224, 16), Plan(1, 128, 8, 128, 224, 16))
 
 
 def _describe(tensor: torch.Tensor, tile: list[int]):
     """A descriptor of such tiles of 16-bit elements."""
-    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE, element_bitwidth=16, rank=len(tile))
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE.value, element_bitwidth=16, rank=len(tile))
     return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), tile, layout)
 
 
@@ -208,7 +221,7 @@ def describe_ragged(y: torch.Tensor, cols: int):
     """
     rows, N = y.shape
     pitch = y.stride(0)
-    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE, element_bitwidth=16, rank=4)
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE.value, element_bitwidth=16, rank=4)
     shape = [0x7FFF0000, 0x7FFF0000, RAGGED.value, N]
     return TensorDescriptor(y, shape, [2**34 - pitch, pitch, pitch, 1], [1, 1, ROWS.value, cols], layout)
 
@@ -232,28 +245,30 @@ def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
     return addressable(x) and addressable(y) and (addressable(weight) or addressable(weight.mT))
 
 
-def launch(x, weight, offsets, y, swiglu: bool = False, plan: Plan | None = None):
+def launch(x, weight, offsets, y, swiglu: bool = False, plan: Plan | None = None, rows: torch.Tensor | None = None):
     """y [rows, N] = x @ weight by groups of what `grouped_matmul` has checked and `takes` takes, none of it empty."""
     groups, K, _ = weight.shape
-    rows, N = y.shape
+    slots, N = y.shape
     sms = device_of(y.device).sms
     plan = plan or PLANS[0]
     transposed = not addressable(weight)
-    block_n = plan.cols // 2 if swiglu else plan.cols
+    block_m, block_n = plan.warpgroups * ROWS.value, plan.cols // 2 if swiglu else plan.cols
     if transposed:
         weight_tiles = _describe(weight.mT, [1, block_n, BLOCK_K.value])
     else:
         weight_tiles = _describe(weight, [1, BLOCK_K.value, block_n])
-    most = (rows // (plan.warpgroups * ROWS.value) + min(rows, groups)) * triton.cdiv(N, block_n)  # tiles
+    most = (slots // block_m + min(slots, groups)) * triton.cdiv(N, block_n)  # tiles
     grouped_hopper_kernel[(min(sms, most),)](
-        _describe(x, [ROWS.value, BLOCK_K.value]),
+        _describe(x, [block_m, BLOCK_K.value]) if rows is None else x,
         weight_tiles,
         describe_ragged(y, min(plan.out_cols, plan.cols // 2)),
         torch.zeros(1, dtype=torch.int32, device=y.device) if plan.queue else None,
         offsets,
+        rows,
         K,
         N,
         groups,
+        x.stride(0) // 8,
         WARPGROUPS=plan.warpgroups,
         BLOCK_N=block_n,
         SLOTS=plan.slots,

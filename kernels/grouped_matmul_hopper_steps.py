@@ -7,6 +7,8 @@ weight, y, their tiles, the notes, and the barriers.
 """
 
 from instruments.gluon import (
+    arrive_when_copied,
+    copy_rows,
     fence_async_shared,
     gl,
     gluon,
@@ -49,9 +51,30 @@ def corner(number, place, tiles_n, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
 
 
 @gluon.jit
-def write_notes(notes, slot, row, end, col):
+def row_pointers(x, rows, pitch, row, end, BLOCK_M: gl.constexpr):
+    """(pointers to the first BLOCK_K columns of the BLOCK_M rows of x that `rows` names from `row` on, in the layout of
+    their copies: 16 bytes a thread; whether a row lies before `end`). Others are not read. pitch: in 16 bytes."""
+    layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+    slot = row + gl.arange(0, BLOCK_M, gl.SliceLayout(1, layout))  # [BLOCK_M]
+    token = gl.load(rows + slot, mask=slot < end, other=0).to(gl.int64)
+    column = gl.arange(0, BLOCK_K, gl.SliceLayout(0, layout))  # [BLOCK_K]
+    return x + (token * pitch * 8)[:, None] + column[None, :], (slot < end)[:, None]
+
+
+@gluon.jit
+def copy_columns(pointers, inside, step, K, tile, came):
+    """Copy BLOCK_K columns of the rows of `row_pointers` into a tile [BLOCK_M, BLOCK_K]; each thread arrives at `came`
+    when its own have come."""
+    layout: gl.constexpr = pointers.type.layout
+    eight = gl.arange(0, BLOCK_K, gl.SliceLayout(0, layout)) // 8 * 8  # the first of the 16 bytes that a column is in
+    copy_rows(tile, pointers + step * BLOCK_K, inside & (eight < K - step * BLOCK_K)[None, :])
+    arrive_when_copied(came, increment_count=False)
+
+
+@gluon.jit
+def write_notes(notes, slot, row, end, col, WARPS: gl.constexpr):
     """Leave with a slot where its tile of y begins and the row behind its group's last; a negative column ends all."""
-    layout: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])  # of a single warp
+    layout: gl.constexpr = gl.BlockedLayout([1], [32], [WARPS], [0])
     notes.index(3 * slot).store(gl.full([1], row, gl.int32, layout))
     notes.index(3 * slot + 1).store(gl.full([1], end, gl.int32, layout))
     notes.index(3 * slot + 2).store(gl.full([1], col, gl.int32, layout))
@@ -87,7 +110,9 @@ def pass_by(item, steps, shared):
 
 
 @gluon.jit
-def product(item, steps, shared, COLS: gl.constexpr, WARPGROUP: gl.constexpr, TRANSPOSED: gl.constexpr):
+def product(
+    item, steps, shared, COLS: gl.constexpr, WARPGROUP: gl.constexpr, TRANSPOSED: gl.constexpr, GATHERED: gl.constexpr
+):
     """(product [ROWS, COLS] of the rows of a warpgroup with the first COLS columns of a tile, item behind its slots).
 
     Two slots are at work at a time: one in the matrix unit, the next behind it.
@@ -99,6 +124,8 @@ def product(item, steps, shared, COLS: gl.constexpr, WARPGROUP: gl.constexpr, TR
     for step in range(steps):
         slot = item % SLOTS
         mbarrier.wait(full.index(slot), item // SLOTS & 1)
+        if GATHERED:
+            fence_async_shared()  # the matrix unit sees what threads copied only behind a fence
         weight_tile = weight_tiles.index(slot).slice(0, COLS, 0 if TRANSPOSED else 1)
         if TRANSPOSED:
             weight_tile = weight_tile.permute((1, 0))
@@ -143,12 +170,20 @@ def store_ragged(total, y, y_tile, row, end, col):
 
 @gluon.jit
 def one_tile(
-    item, steps, shared, at, COLS: gl.constexpr, WARPGROUP: gl.constexpr, TRANSPOSED: gl.constexpr, SWIGLU: gl.constexpr
+    item,
+    steps,
+    shared,
+    at,
+    COLS: gl.constexpr,
+    WARPGROUP: gl.constexpr,
+    TRANSPOSED: gl.constexpr,
+    SWIGLU: gl.constexpr,
+    GATHERED: gl.constexpr,
 ):
     """The item behind the slots of a tile whose product of COLS columns, or its SwiGLU, has gone to y at (row, col)."""
     x, weight, y, x_ring, weight_tiles, y_tiles, notes, full, free = shared
     row, end, col = at
-    total, item = product(item, steps, shared, COLS, WARPGROUP, TRANSPOSED)
+    total, item = product(item, steps, shared, COLS, WARPGROUP, TRANSPOSED, GATHERED)
     if SWIGLU:
         store_ragged(swiglu(total), y, y_tiles.index(WARPGROUP), row, end, col)
     else:
