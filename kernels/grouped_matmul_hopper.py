@@ -53,7 +53,7 @@ def load(shared, queue, offsets, rows, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl
     K, N, groups, pitch = sizes
     WARPS: gl.constexpr = 1 if rows is None else LOADING_WARPS
     SLOTS: gl.constexpr = full.shape[0]
-    WARPGROUPS: gl.constexpr = y_tiles.shape[0]
+    WARPGROUPS: gl.constexpr = x_ring.shape[1] // ROWS
     PARTS: gl.constexpr = weight_ring.shape[0] // SLOTS  # of a tile's weight: 2 with gate and up
     BLOCK_M: gl.constexpr = WARPGROUPS * ROWS
     weight_bytes: gl.constexpr = PARTS * weight.block_type.nbytes
@@ -141,6 +141,7 @@ def grouped_hopper_kernel(
     REGISTERS: gl.constexpr,
     TRANSPOSED: gl.constexpr,
     SWIGLU: gl.constexpr,
+    OUT_TILES: gl.constexpr,
 ):
     """Descriptors: x [rows, K] in tiles of ROWS; weight [groups, K, N], with SWIGLU [groups, K, 2 * N], in tiles of
     BLOCK_N columns of y, TRANSPOSED its .mT; y [rows, N] as `describe_ragged` makes them. offsets: a pointer to
@@ -151,7 +152,7 @@ def grouped_hopper_kernel(
     flat: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=LINE, element_bitwidth=16, rank=2)
     x_ring = gl.allocate_shared_memory(y.dtype, [SLOTS, WARPGROUPS * ROWS, BLOCK_K], flat)
     weight_ring = gl.allocate_shared_memory(y.dtype, [SLOTS * PARTS] + weight.block_type.shape, weight.layout)
-    y_tiles = gl.allocate_shared_memory(y.dtype, [WARPGROUPS] + y.block_type.shape, y.layout)
+    y_tiles = gl.allocate_shared_memory(y.dtype, [WARPGROUPS * OUT_TILES] + y.block_type.shape, y.layout)
     notes = gl.allocate_shared_memory(gl.int32, [3 * SLOTS, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
@@ -201,6 +202,7 @@ class Plan:
     registers: int
     group_m: int
     queue: bool = True
+    out_tiles: int = 1
 
 
 PLANS = (Plan(2, 256, 4, 128, 224, 16), Plan(1, 128, 8, 128, 224, 16))
@@ -221,7 +223,7 @@ def describe_ragged(y: torch.Tensor, cols: int):
     """
     rows, N = y.shape
     pitch = y.stride(0)
-    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE.value, element_bitwidth=16, rank=4)
+    layout = gl.NVMMASharedLayout.get_default_for([1, 1, ROWS.value, cols], gl.float16)  # bf16's is the same
     shape = [0x7FFF0000, 0x7FFF0000, RAGGED.value, N]
     return TensorDescriptor(y, shape, [2**34 - pitch, pitch, pitch, 1], [1, 1, ROWS.value, cols], layout)
 
@@ -276,5 +278,6 @@ def launch(x, weight, offsets, y, swiglu: bool = False, plan: Plan | None = None
         REGISTERS=plan.registers,
         TRANSPOSED=transposed,
         SWIGLU=swiglu,
+        OUT_TILES=plan.out_tiles,
         num_warps=4,
     )

@@ -129,7 +129,9 @@ def product(
         weight_tile = weight_tiles.index(slot).slice(0, COLS, 0 if TRANSPOSED else 1)
         if TRANSPOSED:
             weight_tile = weight_tile.permute((1, 0))
-        total = warpgroup_mma(x_ring.index(slot * y_tiles.shape[0] + WARPGROUP), weight_tile, total, is_async=True)
+        total = warpgroup_mma(
+            x_ring.index(slot * (x_ring.shape[0] // SLOTS) + WARPGROUP), weight_tile, total, is_async=True
+        )
         total = warpgroup_mma_wait(1, deps=(total,))  # for all but the product begun last
         release(item - 1, free, step > 0)
         item += 1
@@ -153,16 +155,17 @@ def swiglu(total):
 
 
 @gluon.jit
-def store_ragged(total, y, y_tile, row, end, col):
-    """total [ROWS, a power of two times y_tile's columns] to y at (row, col), by way of y_tile; nothing from row `end`
-    on: there the descriptor's rows end, if its coordinates are these."""
-    COLS: gl.constexpr = y_tile.shape[3]
+def store_ragged(total, y, y_tiles, row, end, col, FIRST: gl.constexpr, NUMBER: gl.constexpr, TILES: gl.constexpr):
+    """total [ROWS, a power of two times the columns of y_tiles] to y at (row, col), by way of TILES of them from FIRST
+    on, in turn; nothing from row `end` on: there the descriptor's rows end, if its coordinates are these."""
+    COLS: gl.constexpr = y_tiles.shape[4]
     if total.shape[1] > COLS:
         left, right = halves(total)
-        store_ragged(left, y, y_tile, row, end, col)
-        store_ragged(right, y, y_tile, row, end, col + total.shape[1] // 2)
+        store_ragged(left, y, y_tiles, row, end, col, FIRST, 2 * NUMBER, TILES)
+        store_ragged(right, y, y_tiles, row, end, col + total.shape[1] // 2, FIRST, 2 * NUMBER + 1, TILES)
     else:
-        store_wait(0)  # of the piece before: y_tile may be written again
+        y_tile = y_tiles.index(FIRST + NUMBER % TILES)
+        store_wait(TILES - 1)  # of the piece that was here before
         y_tile.reshape([ROWS, COLS]).store(total.to(y.dtype))
         fence_async_shared()  # a copy sees what threads wrote only behind a fence
         store_tile(y, [RAGGED, end, RAGGED - end + row, col], y_tile)
@@ -183,9 +186,11 @@ def one_tile(
     """The item behind the slots of a tile whose product of COLS columns, or its SwiGLU, has gone to y at (row, col)."""
     x, weight, y, x_ring, weight_tiles, y_tiles, notes, full, free = shared
     row, end, col = at
+    WARPGROUPS: gl.constexpr = x_ring.shape[0] // full.shape[0]
+    TILES: gl.constexpr = y_tiles.shape[0] // WARPGROUPS
     total, item = product(item, steps, shared, COLS, WARPGROUP, TRANSPOSED, GATHERED)
     if SWIGLU:
-        store_ragged(swiglu(total), y, y_tiles.index(WARPGROUP), row, end, col)
+        store_ragged(swiglu(total), y, y_tiles, row, end, col, WARPGROUP * TILES, 0, TILES)
     else:
-        store_ragged(total, y, y_tiles.index(WARPGROUP), row, end, col)
+        store_ragged(total, y, y_tiles, row, end, col, WARPGROUP * TILES, 0, TILES)
     return item
