@@ -205,7 +205,7 @@ class Plan:
     out_tiles: int = 1
 
 
-PLANS = (Plan(2, 256, 4, 128, 224, 16), Plan(1, 128, 8, 128, 224, 16))
+PLANS = (Plan(2, 256, 4, 64, 224, 16, True, 2), Plan(1, 128, 8, 32, 224, 16, True, 2))
 
 
 def _describe(tensor: torch.Tensor, tile: list[int]):
