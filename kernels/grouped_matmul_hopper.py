@@ -1,21 +1,21 @@
 """The grouped product for Hopper, in Gluon: warps with roles, as in fp8_hopper.py, over groups of any size.
 
 Reference, minimum traffic and the Triton kernels are grouped_matmul.py's. One warp loads: its TMA copies fill a ring of
-slots, each with BLOCK_K columns of x and as many rows of a group's weight. The warpgroups multiply, ROWS rows of a
-tile each. A program walks over many tiles; which group a tile belongs to, each role finds by itself from the offsets.
-While one warpgroup stores its rows, the other still multiplies, and the loads of the next tile run.
+slots, each with BLOCK_K columns of x and as many rows of a group's weight. Where the rows of x are gathered, there are
+four such warps, whose threads copy 16 bytes at a time. One or two warpgroups multiply, ROWS rows of a tile each.
+
+Tiles cost differently: a warpgroup that has no rows of the group multiplies nothing, and none does in the right half of
+a tile that the last columns do not reach. So programs take the next tile from a queue, a counter in memory, when they
+have loaded one; the warp that loads finds the tile's group from the offsets and leaves a note for the warpgroups with
+the tile's first slot. Which program computes a tile does not show in its bits.
 
 A tile may reach over the end of its group. Reading there does no harm: these rows of the product are not stored. They
-are cut off by TMA itself, in a descriptor whose rows end wherever its coordinates say (`describe_ragged`). A warpgroup
-without rows of its group multiplies nothing, nor does any in the right half of a tile that the last columns do not
-reach. sm_90, no interpreter.
+are cut off by TMA itself, in a descriptor whose rows end wherever its coordinates say (`describe_ragged`). sm_90, no
+interpreter.
 """
-
-from dataclasses import dataclass
 
 import torch
 
-from instruments.backend import triton
 from instruments.gluon import (
     TensorDescriptor,
     fence_async_shared,
@@ -39,10 +39,10 @@ from kernels.grouped_matmul_hopper_steps import (
     seek,
     write_notes,
 )
-from kernels.rows import device_of
 
 LOADING_WARPS = gl.constexpr(4)  # where x is gathered; else one
-LOADING_REGISTERS = gl.constexpr(64)
+LOADING_REGISTERS = gl.constexpr(64)  # of a thread
+REGISTERS = gl.constexpr(224)  # of those that multiply: with the others no more than a multiprocessor's 65,536
 LINE = gl.constexpr(128)  # bytes of a row of a tile in shared memory
 
 
@@ -62,10 +62,7 @@ def load(shared, queue, offsets, rows, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl
     place = seek(number, (0, 0, gl.load(offsets), gl.load(offsets + 1)), offsets, groups, tiles_n, BLOCK_M)
     while place[0] < groups:
         row, col = corner(number, place, tiles_n, BLOCK_M, BLOCK_N, GROUP_M)
-        if queue is None:
-            number += gl.num_programs(0)
-        else:
-            number = gl.num_programs(0) + gl.atomic_add(queue, 1, sem="relaxed")  # comes under the copies
+        number = gl.num_programs(0) + gl.atomic_add(queue, 1, sem="relaxed")
         if rows is not None:
             pointers, inside = row_pointers(x, rows, pitch, row, place[3], BLOCK_M)
         for step in range(gl.cdiv(K, BLOCK_K)):
@@ -134,32 +131,30 @@ def grouped_hopper_kernel(
     N,
     groups,
     pitch,
-    WARPGROUPS: gl.constexpr,
+    BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     SLOTS: gl.constexpr,
     GROUP_M: gl.constexpr,
-    REGISTERS: gl.constexpr,
     TRANSPOSED: gl.constexpr,
     SWIGLU: gl.constexpr,
-    OUT_TILES: gl.constexpr,
 ):
-    """Descriptors: x [rows, K] in tiles of ROWS; weight [groups, K, N], with SWIGLU [groups, K, 2 * N], in tiles of
-    BLOCK_N columns of y, TRANSPOSED its .mT; y [rows, N] as `describe_ragged` makes them. offsets: a pointer to
-    [groups + 1] int32. N: columns of y."""
+    """Descriptors: x [slots, K] in tiles of BLOCK_M; weight [groups, K, N], with SWIGLU [groups, K, 2 * N], in tiles of
+    BLOCK_N columns, TRANSPOSED its .mT; y [slots, N] as `describe_ragged` makes it. queue: a zero; offsets [groups + 1]
+    int32. rows [slots] int32, and x a pointer to [tokens, K], pitch its row stride in units of 16 bytes; or None."""
     COLS: gl.constexpr = 2 * BLOCK_N if SWIGLU else BLOCK_N
     PARTS: gl.constexpr = 2 if SWIGLU else 1
     GATHERED: gl.constexpr = rows is not None
+    ARRIVALS: gl.constexpr = 1 + 32 * LOADING_WARPS if GATHERED else 1  # TMA's copies are announced once
+    WARPGROUPS: gl.constexpr = BLOCK_M // ROWS
     flat: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=LINE, element_bitwidth=16, rank=2)
     x_ring = gl.allocate_shared_memory(y.dtype, [SLOTS, WARPGROUPS * ROWS, BLOCK_K], flat)
     weight_ring = gl.allocate_shared_memory(y.dtype, [SLOTS * PARTS] + weight.block_type.shape, weight.layout)
-    y_tiles = gl.allocate_shared_memory(y.dtype, [WARPGROUPS * OUT_TILES] + y.block_type.shape, y.layout)
+    y_tiles = gl.allocate_shared_memory(y.dtype, [2 * WARPGROUPS] + y.block_type.shape, y.layout)
     notes = gl.allocate_shared_memory(gl.int32, [3 * SLOTS, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
     for slot in gl.static_range(SLOTS):
-        mbarrier.init(
-            full.index(slot), count=1 + 32 * LOADING_WARPS if GATHERED else 1
-        )  # copies of TMA, announced once
+        mbarrier.init(full.index(slot), count=ARRIVALS)
         mbarrier.init(free.index(slot), count=WARPGROUPS)
     fence_async_shared()
     x_tiles = reinterpret(x_ring, y.dtype, [SLOTS * WARPGROUPS, ROWS, BLOCK_K], flat)  # each warpgroup its own
@@ -171,10 +166,11 @@ def grouped_hopper_kernel(
     ring = x, weight, y, x_ring, weight_ring, y_tiles, notes, full, free
     loading = ring, queue, offsets, rows, sizes, BLOCK_N, GROUP_M, TRANSPOSED
     shared = x, weight, y, x_tiles, weight_tiles, y_tiles, notes, full, free
+    WARPS: gl.constexpr = LOADING_WARPS if GATHERED else 1
     if WARPGROUPS == 1:
         gl.warp_specialize(
             [(multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU, GATHERED)), (load, loading)],
-            [LOADING_WARPS if GATHERED else 1],
+            [WARPS],
             [LOADING_REGISTERS],
         )
     else:
@@ -184,28 +180,9 @@ def grouped_hopper_kernel(
                 (multiply, (shared, sizes, 1, BLOCK_N, TRANSPOSED, SWIGLU, GATHERED)),
                 (load, loading),
             ],
-            [4, LOADING_WARPS if GATHERED else 1],
+            [4, WARPS],
             [REGISTERS, LOADING_REGISTERS],
         )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """warpgroups: of ROWS rows of a tile each. cols: of a product; with SwiGLU half as many of y. slots: of the ring.
-    out_cols: columns of y that go through shared memory at a time. registers: of a thread. group_m: rows of tiles that
-    programs walk over together."""
-
-    warpgroups: int
-    cols: int
-    slots: int
-    out_cols: int
-    registers: int
-    group_m: int
-    queue: bool = True
-    out_tiles: int = 1
-
-
-PLANS = (Plan(2, 256, 4, 64, 224, 16, True, 2), Plan(1, 128, 8, 32, 224, 16, True, 2))
 
 
 def _describe(tensor: torch.Tensor, tile: list[int]):
@@ -240,44 +217,38 @@ def addressable(tensor: torch.Tensor) -> bool:
 
 
 def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether it runs on the device of x [rows, K], weight [groups, K, N] and y, and TMA can address them as they lie,
-    the weight with either of its last dimensions contiguous."""
+    """Whether it runs on the device, and TMA can address x, y, and the weight or its .mT as they lie."""
     if x.device.type != "cuda" or torch.cuda.get_device_capability(x.device) != (9, 0):
         return False
     return addressable(x) and addressable(y) and (addressable(weight) or addressable(weight.mT))
 
 
-def launch(x, weight, offsets, y, swiglu: bool = False, plan: Plan | None = None, rows: torch.Tensor | None = None):
-    """y [rows, N] = x @ weight by groups of what `grouped_matmul` has checked and `takes` takes, none of it empty."""
-    groups, K, _ = weight.shape
-    slots, N = y.shape
-    sms = device_of(y.device).sms
-    plan = plan or PLANS[0]
+def launch(x, weight, offsets, rows, y, swiglu: bool, tile: dict, programs: int, group_m: int):
+    """y [slots, N] = x, or x[rows], @ weight by groups of what `grouped_matmul` has checked and `takes` takes.
+
+    tile: BLOCK_M of 64 or 128, BLOCK_N columns of y, num_stages slots of the ring, as Triton's kernels have it; BLOCK_K
+    and num_warps are those of one warpgroup here.
+    """
+    block_m, block_n = tile["BLOCK_M"], tile["BLOCK_N"]
     transposed = not addressable(weight)
-    block_m, block_n = plan.warpgroups * ROWS.value, plan.cols // 2 if swiglu else plan.cols
-    if transposed:
-        weight_tiles = _describe(weight.mT, [1, block_n, BLOCK_K.value])
-    else:
-        weight_tiles = _describe(weight, [1, BLOCK_K.value, block_n])
-    most = (slots // block_m + min(slots, groups)) * triton.cdiv(N, block_n)  # tiles
-    grouped_hopper_kernel[(min(sms, most),)](
+    grouped_hopper_kernel[(programs,)](
         _describe(x, [block_m, BLOCK_K.value]) if rows is None else x,
-        weight_tiles,
-        describe_ragged(y, min(plan.out_cols, plan.cols // 2)),
-        torch.zeros(1, dtype=torch.int32, device=y.device) if plan.queue else None,
+        _describe(weight.mT, [1, block_n, BLOCK_K.value])
+        if transposed
+        else _describe(weight, [1, BLOCK_K.value, block_n]),
+        describe_ragged(y, block_n // (2 if swiglu else 4)),  # half of what the narrowest product has
+        torch.zeros(1, dtype=torch.int32, device=y.device),
         offsets,
         rows,
-        K,
-        N,
-        groups,
+        x.shape[1],
+        y.shape[1],
+        len(weight),
         x.stride(0) // 8,
-        WARPGROUPS=plan.warpgroups,
+        BLOCK_M=block_m,
         BLOCK_N=block_n,
-        SLOTS=plan.slots,
-        GROUP_M=plan.group_m,
-        REGISTERS=plan.registers,
+        SLOTS=tile["num_stages"],
+        GROUP_M=group_m,
         TRANSPOSED=transposed,
         SWIGLU=swiglu,
-        OUT_TILES=plan.out_tiles,
         num_warps=4,
     )

@@ -155,17 +155,18 @@ def swiglu(total):
 
 
 @gluon.jit
-def store_ragged(total, y, y_tiles, row, end, col, FIRST: gl.constexpr, NUMBER: gl.constexpr, TILES: gl.constexpr):
-    """total [ROWS, a power of two times the columns of y_tiles] to y at (row, col), by way of TILES of them from FIRST
-    on, in turn; nothing from row `end` on: there the descriptor's rows end, if its coordinates are these."""
+def store_ragged(total, y, y_tiles, row, end, col, WARPGROUP: gl.constexpr, NUMBER: gl.constexpr = 0):
+    """total [ROWS, a power of two times the columns of y_tiles] to y at (row, col), by way of this
+    warpgroup's two in turn; nothing from row `end` on: there the descriptor's rows end, if its coordinates are these.
+    NUMBER: of a piece, from the left. A tile has an even number of them."""
     COLS: gl.constexpr = y_tiles.shape[4]
     if total.shape[1] > COLS:
         left, right = halves(total)
-        store_ragged(left, y, y_tiles, row, end, col, FIRST, 2 * NUMBER, TILES)
-        store_ragged(right, y, y_tiles, row, end, col + total.shape[1] // 2, FIRST, 2 * NUMBER + 1, TILES)
+        store_ragged(left, y, y_tiles, row, end, col, WARPGROUP, 2 * NUMBER)
+        store_ragged(right, y, y_tiles, row, end, col + total.shape[1] // 2, WARPGROUP, 2 * NUMBER + 1)
     else:
-        y_tile = y_tiles.index(FIRST + NUMBER % TILES)
-        store_wait(TILES - 1)  # of the piece that was here before
+        y_tile = y_tiles.index(2 * WARPGROUP + NUMBER % 2)
+        store_wait(1)  # for all but the piece before, which lies in the other
         y_tile.reshape([ROWS, COLS]).store(total.to(y.dtype))
         fence_async_shared()  # a copy sees what threads wrote only behind a fence
         store_tile(y, [RAGGED, end, RAGGED - end + row, col], y_tile)
@@ -186,11 +187,9 @@ def one_tile(
     """The item behind the slots of a tile whose product of COLS columns, or its SwiGLU, has gone to y at (row, col)."""
     x, weight, y, x_ring, weight_tiles, y_tiles, notes, full, free = shared
     row, end, col = at
-    WARPGROUPS: gl.constexpr = x_ring.shape[0] // full.shape[0]
-    TILES: gl.constexpr = y_tiles.shape[0] // WARPGROUPS
     total, item = product(item, steps, shared, COLS, WARPGROUP, TRANSPOSED, GATHERED)
     if SWIGLU:
-        store_ragged(swiglu(total), y, y_tiles, row, end, col, WARPGROUP * TILES, 0, TILES)
+        store_ragged(swiglu(total), y, y_tiles, row, end, col, WARPGROUP)
     else:
-        store_ragged(total, y, y_tiles, row, end, col, WARPGROUP * TILES, 0, TILES)
+        store_ragged(total, y, y_tiles, row, end, col, WARPGROUP)
     return item

@@ -24,7 +24,8 @@ def sanitize(slots, groups, K, N, dtype):
     for weight in (torch.randn(groups, K, N, device="cuda"), torch.randn(groups, N, K, device="cuda").mT):
         weight = weight.to(dtype)
         for swiglu in (False, True):
+            tile = {"BLOCK_M": 128, "BLOCK_N": 128 if swiglu else 256, "num_stages": 4}
             y = torch.empty(slots, N // 2 if swiglu else N, dtype=dtype, device="cuda")
             if takes(x, weight, y):
-                launch(x, weight, offsets, y, swiglu)
-                launch(x, weight, offsets, y, swiglu, rows=rows)
+                for source in (None, rows):
+                    launch(x, weight, offsets, source, y, swiglu, tile, 132, 16)

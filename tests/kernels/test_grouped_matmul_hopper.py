@@ -1,5 +1,6 @@
 """Grouped products in Gluon: what the compiler made of them, anywhere; what they compute, on a Hopper GPU."""
 
+import itertools
 import re
 
 import pytest
@@ -8,19 +9,28 @@ import torch
 from instruments import backend
 from instruments.compiled import compiled
 from kernels.grouped_matmul import grouped_matmul_reference
-from kernels.grouped_matmul_hopper import PLANS, addressable, describe_ragged, launch, takes
+from kernels.grouped_matmul_hopper import addressable, describe_ragged, launch, takes
 from kernels.grouped_matmul_hopper_steps import RAGGED
 from tests.kernels.tools import BF16, DEVICE, FP16, SPILLS, assert_close, randn
 
 SOME = torch.empty(16, 16, 16, dtype=BF16, device=DEVICE)
+TILES = ((128, 256, 4), (64, 128, 8))  # rows, columns and slots
 SHARED = 232_448  # bytes that a program may have on Hopper
 on_hopper = pytest.mark.skipif(not takes(SOME[0], SOME, SOME[0]), reason="needs a Hopper GPU")
 
 
-def compile_plan(plan, transposed, swiglu):
+def multiply(x, weight, offsets, y, swiglu, size, rows=None, programs=132):
+    """y by a tile of `size`, of TILES."""
+    rows_of_tile, cols, slots = size
+    tile = {"BLOCK_M": rows_of_tile, "BLOCK_N": cols // (2 if swiglu else 1), "num_stages": slots}
+    launch(x, weight, offsets, rows, y, swiglu, tile, programs, 16)
+
+
+def compile_tile(size, transposed, swiglu, gathered):
     x, y = torch.empty(512, 256, dtype=BF16), torch.empty(512, 256 if swiglu else 512, dtype=BF16)
     weight = torch.empty(3, 512, 256, dtype=BF16).mT if transposed else torch.empty(3, 256, 512, dtype=BF16)
-    (kernel,) = compiled(launch, x, weight, torch.zeros(4, dtype=torch.int32), y, swiglu, plan)
+    rows = torch.zeros(512, dtype=torch.int32) if gathered else None
+    (kernel,) = compiled(multiply, x, weight, torch.zeros(4, dtype=torch.int32), y, swiglu, size, rows)
     return kernel
 
 
@@ -35,25 +45,27 @@ def loops(kernel):
 
 
 @pytest.mark.parametrize(
-    "plan, transposed, swiglu",
+    "size, transposed, swiglu, gathered",
     [
-        (PLANS[0], False, False),
-        (PLANS[0], True, True),
-        pytest.param(PLANS[0], False, True, marks=pytest.mark.once),
-        pytest.param(PLANS[0], True, False, marks=pytest.mark.once),
-        pytest.param(PLANS[-1], False, False, marks=pytest.mark.once),
-        pytest.param(PLANS[-1], True, True, marks=pytest.mark.once),
+        (TILES[0], False, False, False),
+        (TILES[0], False, True, True),
+        pytest.param(TILES[0], True, True, False, marks=pytest.mark.once),
+        pytest.param(TILES[0], True, False, True, marks=pytest.mark.once),
+        pytest.param(TILES[1], False, True, True, marks=pytest.mark.once),
+        pytest.param(TILES[1], True, False, False, marks=pytest.mark.once),
     ],
 )
-def test_sums_stay_in_the_matrix_unit(plan, transposed, swiglu):
-    kernel = compile_plan(plan, transposed, swiglu)
+def test_sums_stay_in_the_matrix_unit(size, transposed, swiglu, gathered):
+    kernel = compile_tile(size, transposed, swiglu, gathered)
     assert kernel.matrix_instruction == "wgmma" and kernel.spills <= SPILLS and kernel.shared <= SHARED
-    widths = {plan.cols} if swiglu else {plan.cols, plan.cols // 2}  # half of a tile where the last columns end
+    rows, cols, _ = size
+    widths = {cols} if swiglu else {cols, cols // 2}  # half of a tile where the last columns end
     found = re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.bf16\.bf16", kernel.ptx)
     assert {int(n) for n in found} == widths
     assert "cp.async.bulk.tensor.3d.shared" in kernel.ptx and "cp.async.bulk.tensor.4d.global" in kernel.ptx
+    assert ("LDGSTS.E.BYPASS.128" in str(kernel.opcodes)) == gathered  # 16 bytes a thread
     bodies = list(loops(kernel))
-    assert len(bodies) == len(widths) * plan.warpgroups
+    assert len(bodies) == len(widths) * rows // 64
     for body in bodies:
         assert sum(opcode.startswith("HGMMA") for opcode in body) == 4  # 64 columns, 16 each
         assert not any(opcode.startswith(("FADD", "FFMA", "FMUL", "LDG", "LDL", "STL")) for opcode in body)
@@ -86,7 +98,7 @@ def test_tma_addresses_rows_on_16_bytes_with_either_dimension_inside():
 def test_it_is_never_interpreted():
     x, offsets = torch.randn(16, 16).to(BF16), torch.tensor([0, 16], dtype=torch.int32)
     with backend.interpret(), pytest.raises(RuntimeError, match="grouped_hopper_kernel is written in Gluon"):
-        launch(x, x[None], offsets, torch.empty(16, 16, dtype=BF16))
+        multiply(x, x[None], offsets, torch.empty(16, 16, dtype=BF16), False, TILES[0])
 
 
 COUNTS = {
@@ -107,17 +119,18 @@ def operands(counts, K, N, transposed, dtype):
 
 
 @on_hopper
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("size", TILES)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
-def test_results(counts, transposed, plan):
+def test_results(counts, transposed, size):
     for dtype, K, N in ((BF16, 200, 528), (FP16, 1024, 1408), (BF16, 64, 144), (BF16, 8, 16)):
         x, weight, offsets = operands(counts, K, N, transposed, dtype)
-        for activation in (None, "swiglu"):
+        some = torch.randint(0, len(x), (len(x),), dtype=torch.int32).to(DEVICE)
+        for activation, rows in itertools.product((None, "swiglu"), (None, some)):
             y = torch.full((len(x), N // 2 if activation else N), float("nan"), dtype=dtype, device=DEVICE)
-            launch(x, weight, offsets, y, activation == "swiglu", plan)
-            reference = grouped_matmul_reference(x.double(), weight.double(), offsets, activation=activation)
-            assert_close(y[:-5], reference[:-5])
+            multiply(x, weight, offsets, y, activation == "swiglu", size, rows)
+            wanted = grouped_matmul_reference(x.double(), weight.double(), offsets, rows=rows, activation=activation)
+            assert_close(y[:-5], wanted[:-5])
             assert y[-5:].isnan().all()  # rows of no group stay as they are
 
 
@@ -125,7 +138,7 @@ def test_results(counts, transposed, plan):
 def test_programs_take_tiles_in_any_order_and_the_bits_stay():
     x, weight, offsets = operands([700, 3, 900, 411, 2000, 64], 512, 1408, False, BF16)
     results = []
-    for _ in range(10):
+    for run in range(10):
         results.append(torch.empty(len(x), 1408, dtype=BF16, device=DEVICE))
-        launch(x, weight, offsets, results[-1])
+        multiply(x, weight, offsets, results[-1], False, TILES[0], programs=132 - 13 * run)
     assert all(torch.equal(results[0][:-5], y[:-5]) for y in results)
