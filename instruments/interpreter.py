@@ -319,6 +319,7 @@ def _all_ones(self, type):
 # ---------------------------------------------------------------- memory: tagged pointers, guarded accesses
 
 _TAG_SHIFT = 48
+_SHIFT = np.uint64(_TAG_SHIFT)
 _MIDDLE = 1 << (_TAG_SHIFT - 1)  # where an argument's addresses start inside its tag, leaving room on both sides
 
 
@@ -410,15 +411,24 @@ class Guard:
         )
 
 
+def _by_tag(tags: np.ndarray, mask: np.ndarray):
+    """(tag, its lanes) for each argument that the lanes under a mask address: nearly always one."""
+    if not mask.any():
+        return
+    first = tags.flat[int(mask.argmax())]
+    if (lanes := tags == first).all() or not (mask & ~lanes).any():
+        yield int(first), mask
+        return
+    for tag in np.unique(tags[mask]):
+        yield int(tag), mask & (tags == tag)
+
+
 class Launch:
-    """One interpreted launch: kernel, grid, arguments, and the guard that watches it."""
+    """One interpreted launch: kernel, grid, arguments, the guard that watches it, and the program that runs."""
 
     def __init__(self, kernel: JITFunction, grid: tuple, arguments: list, guard: Guard):
         self.kernel, self.grid, self.arguments, self.guard = kernel, grid, arguments, guard
-
-    @property
-    def program(self) -> tuple:
-        return tuple(int(i) for i in stock.interpreter_builder.grid_idx)
+        self.program = 0, 0, 0
 
     def resolve(self, kind: str, ptrs: TensorHandle, mask) -> tuple[TensorHandle, TensorHandle]:
         """Tagged pointers and a mask, as real addresses and a mask with only the lanes that may be performed."""
@@ -427,25 +437,21 @@ class Launch:
         mask = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), tagged.shape)
         element = ptrs.get_element_ty()
         size = max(1, element.primitive_bitwidth // 8)
-        tags = (tagged >> np.uint64(_TAG_SHIFT)).astype(np.int64) - 1
-        real = np.zeros_like(tagged)
-        allowed = np.zeros(tagged.shape, dtype=bool)
-        live = np.unique(tags[mask]) if mask.any() else ()
-        for tag in live:
-            lanes = mask & (tags == tag)
+        tags = (tagged >> _SHIFT).view(np.int64) - 1
+        real, allowed = np.zeros_like(tagged), np.zeros(tagged.shape, dtype=bool)
+        for tag, lanes in _by_tag(tags, mask):
             if not 0 <= tag < len(self.arguments):
                 self.guard.outside(kind, None, tagged[lanes].astype(np.int64), size, self.program)
                 continue
             argument = self.arguments[tag]
             offsets = argument.byte_offsets(tagged)
             inside = lanes & argument.inside(offsets, size, self.guard.whole_storage)
-            if not inside.all():
-                outside = lanes & ~inside
-                if outside.any():
-                    self.guard.outside(kind, argument, offsets[outside], size, self.program)
+            outside = lanes & ~inside
+            if outside.any():
+                self.guard.outside(kind, argument, offsets[outside], size, self.program)
             if inside.any():
                 self.guard.access(kind, argument, offsets[inside], size)
-                real = np.where(inside, (argument.address + offsets).astype(np.uint64), real)
+                np.copyto(real, (argument.address + offsets).view(np.uint64), where=inside)
                 allowed |= inside
         self.guard.lanes(kind, tags, tagged, size, mask, allowed)
         return TensorHandle(real, ptrs.dtype), TensorHandle(allowed, tl.int1)
@@ -575,18 +581,32 @@ def _remembered_dtype(method):
 
 
 def _remembered_block(method):
-    """tl.block_type's __init__, once for each element and shape: later ones are copies of the first's fields."""
-    known = {}
+    """tl.block_type's __init__, once for each element and shape: later ones are copies of the first's fields, and
+    types of one shape have one object for it."""
+    known, shapes = {}, {}
 
     def init(self, element_ty, shape):
         key = element_ty.name, *(n.value if isinstance(n, tl.constexpr) else n for n in shape)
         if key not in known:
             method(self, element_ty, shape)
+            self.shape = shapes.setdefault(key[1:], self.shape)
             known[key] = dict(vars(self))
         else:
             vars(self).update(known[key])
 
     return init
+
+
+def _broadcast(method):
+    """The semantic's broadcast_impl_value, which compares sizes one by one where two tiles have one shape."""
+
+    def broadcast(lhs, rhs):
+        left, right = lhs.type, rhs.type
+        if left is right or left.is_block() and right.is_block() and left.shape is right.shape:
+            return lhs, rhs
+        return method(lhs, rhs)
+
+    return broadcast
 
 
 def _remembered_tensor(method):
@@ -631,6 +651,8 @@ def _install():
     # checks of every int32 sum in int64, for a device_assert that is dropped: most of the time of address arithmetic
     object.__setattr__(stock.interpreter_builder.options, "sanitize_overflow", False)
     stock._get_np_dtype = _remembered_dtype(stock._get_np_dtype)
+    semantic = stock.interpreter_semantic
+    semantic.broadcast_impl_value = _broadcast(semantic.broadcast_impl_value)
 
 
 _install()
@@ -826,6 +848,7 @@ class _Grid(stock.GridExecutor):
                     for y in range(grid[1]):
                         for z in range(grid[2]):
                             builder.set_grid_idx(x, y, z)
+                            launch.program = x, y, z
                             self.fn(**values)
         finally:
             scope.restore()

@@ -11,12 +11,15 @@ One launch for all experts is MegaBlocks' idea (Gale and others, 2022), a gather
 others, 2024). With few rows a group, as in decode, tiles have 16 rows.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 
 from instruments.backend import tl, triton
+from kernels import grouped_matmul_persistent as persistent
 from kernels.arguments import check_no_grad, check_tensor
-from kernels.grouped_matmul_plan import MAX_GROUPS, grouped_matmul_traffic, plan
+from kernels.grouped_matmul_plan import MAX_GROUPS, PORTABLE, Plan, check_index, grouped_matmul_traffic, plan
 from kernels.matmul_order import ragged_ends, ragged_tile
 from kernels.rows import device_of
 from kernels.tiles import LOG2E
@@ -117,13 +120,26 @@ def _check(x, weight, offsets, rows, activation):
         raise ValueError(f"activation: got {activation!r}, expected None or 'swiglu'")
     if activation and weight.shape[2] % 2:
         raise ValueError(f"weight: got {weight.shape[2]} columns, expected an even number: gate's, then up's")
-    indices = {"offsets": (offsets, (weight.shape[0] + 1,))}
+    check_index("offsets", offsets, x, len(weight) + 1)
     if rows is not None:
-        indices["rows"] = rows, (rows.numel(),) if isinstance(rows, torch.Tensor) else None
-    for name, (tensor, shape) in indices.items():
-        check_tensor(name, tensor, shape=shape, like=x, dtypes=(torch.int32,))
-        if not tensor.is_contiguous():
-            raise ValueError(f"{name}: got strides {tensor.stride()}, expected a contiguous tensor")
+        check_index("rows", rows, x)
+
+
+def _choose(x, weight, y, swiglu, path, sms) -> Plan:
+    """The plan of a product that is not empty."""
+    if sms is not None and not sms >= 1:
+        raise ValueError(f"sms: got {sms}, expected at least 1")
+    described = persistent.takes(x, weight, y)
+    if path == "persistent" and not described:
+        raise ValueError(
+            f"path: got 'persistent' for {x.dtype} on {x.device}, strides {x.stride()} and {weight.stride()}, expected "
+            "16 bits that tensor descriptors can address, on a GPU that has them"
+        )
+    gpu = device_of(x.device)
+    if sms is not None:
+        gpu = replace(gpu, sms=min(sms, gpu.sms))
+    able = ("persistent", *PORTABLE) if described and x.is_cuda else PORTABLE
+    return plan(len(y), len(weight), y.shape[1], swiglu, x.itemsize, path, gpu, able)
 
 
 def grouped_matmul(
@@ -134,27 +150,34 @@ def grouped_matmul(
     rows: torch.Tensor | None = None,
     activation: str | None = None,
     path: str | None = None,
+    sms: int | None = None,
 ) -> torch.Tensor:
     """y of which rows offsets[e] to offsets[e + 1] are those rows of x times weight[e], added up in fp32, rounded once.
 
     x: [slots, K], fp16, bf16 or fp32, any strides; or, with rows, [tokens, K], of which slot s has row rows[s]. weight:
     [E, K, N] of x's dtype, any strides, E to 256. offsets: [E + 1] int32, from 0, never falling, to slots at most.
     rows: [slots] int32, from 0 to tokens - 1 where a slot is in a group. activation: "swiglu": the weight's first half
-    of columns is gate, its second up, and y = silu(gate) * up, rounded once. path: 'decode' (16 bits) or 'plain',
-    chosen unless given. Returns a contiguous [slots, N], or [slots, N / 2] with an activation; rows of no group, beyond
-    offsets[E], hold nothing. Offsets and rows stay on the GPU, unchecked. No gradient. Raises ValueError naming the
-    argument.
+    of columns is gate, its second up, and y = silu(gate) * up, rounded once. path: 'decode' or 'persistent' (16 bits
+    both), or 'plain', chosen unless given. sms: multiprocessors that it may take, all unless given.
+
+    Returns a contiguous [slots, N], or [slots, N / 2] with an activation; rows of no group, beyond offsets[E], hold
+    nothing. Offsets and rows stay on the GPU, unchecked. No gradient: that of x is a product of dy with weight.mT, that
+    of the weight is in grouped_matmul_backward.py. Raises ValueError naming the argument.
     """
     _check(x, weight, offsets, rows, activation)
     check_no_grad("grouped_matmul", x=x, weight=weight)
     slots, K, groups = len(x) if rows is None else len(rows), x.shape[1], len(weight)
     N = weight.shape[2] // (2 if activation else 1)
     y = torch.empty((slots, N), dtype=x.dtype, device=x.device)
-    chosen = plan(slots, groups, N, activation is not None, x.itemsize, path, device_of(x.device))
     if not y.numel():
         return y
     if not K:
         return y.zero_()
+    swiglu = activation is not None
+    chosen = _choose(x, weight, y, swiglu, path, sms)
+    if chosen.path == "persistent":
+        persistent.launch(x, weight, offsets, rows, y, swiglu, chosen.tile, chosen.programs, chosen.group_m)
+        return y
     grouped_matmul_kernel[(chosen.programs,)](
         x,
         weight,
@@ -167,7 +190,7 @@ def grouped_matmul(
         *x.stride(),
         *weight.stride(),
         N * weight.stride(2),
-        SWIGLU=activation is not None,
+        SWIGLU=swiglu,
         EVEN=K % chosen.tile["BLOCK_K"] == 0 and N % chosen.tile["BLOCK_N"] == 0,
         GROUP_M=chosen.group_m,
         BLOCK_E=triton.next_power_of_2(groups),

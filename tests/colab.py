@@ -74,6 +74,7 @@ def hub(tmp_path_factory, git, snapshot) -> Path:
     return configuration
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("path", notebooks.notebooks(), ids=lambda p: f"{p.parent.name}/{p.stem}")
 def test_alone(path, hub, tmp_path):
     image, content = tmp_path / "image", tmp_path / "content"

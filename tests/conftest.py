@@ -13,6 +13,27 @@ os.environ["BYTES_FIRST_PROGRESS"] = os.devnull + "/none"  # what is checked and
 collect_ignore = ["growth"]  # the toy lesson's files, which test_growth.py puts into a copy of the course
 
 
+def pytest_addoption(parser):
+    parser.addoption("--of-each", type=int, help="of a test's sets of parameters run so many, from first to last")
+
+
+def pytest_collection_modifyitems(config, items):
+    """With --of-each, leave out what says much the same: on a further version of Triton every test runs, but not with
+    every set of parameters, unless it is marked `each`."""
+    if not (most := config.getoption("--of-each")):
+        return
+    tests = {}
+    for item in items:
+        if hasattr(item, "callspec") and not item.get_closest_marker("each"):
+            tests.setdefault((item.path, item.parent, item.originalname), []).append(item)
+    left_out = set()
+    for sets in tests.values():
+        chosen = {round(place * (len(sets) - 1) / max(1, most - 1)) for place in range(most)}
+        left_out |= {item for number, item in enumerate(sets) if number not in chosen}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of Chromium; without one the test is skipped on a learner's machine and fails in CI."""

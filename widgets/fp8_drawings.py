@@ -1,32 +1,9 @@
 """Still drawings of FP8 products: which bits of a product a sum keeps, where sums are promoted, how scales lie."""
 
-from matplotlib.patches import FancyArrowPatch, Rectangle
-
-from widgets.panel import BLACK, GREEN, ORANGE, SKY, WIDTH, YELLOW, Panel, canvas
-from widgets.pictures import picture
+from widgets.panel import GREEN, ORANGE, SKY, YELLOW, Panel
+from widgets.pictures import arrow, box, page, picture
 
 _PALE, _SHADE = "#eeeeee", "#555555"
-
-
-def _page(height: int):
-    """Axes in CSS pixels, from the top left."""
-    figure = canvas(height=height)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
-    axes.axis("off")
-    return figure, axes
-
-
-def _box(axes, x, y, width, height, colour="white", **look):
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=BLACK, **{"linewidth": 0.8, **look}))
-
-
-def _arrow(axes, start, end, **look):
-    axes.add_patch(
-        FancyArrowPatch(
-            start, end, **{"arrowstyle": "-|>", "mutation_scale": 12, "color": BLACK, "linewidth": 1.5, **look}
-        )
-    )
 
 
 def kept_bits(sums: dict, top: int = 13, product: tuple = (1, -6)) -> Panel:
@@ -34,7 +11,7 @@ def kept_bits(sums: dict, top: int = 13, product: tuple = (1, -6)) -> Panel:
     lowest power of two."""
     lowest = min(product[1], *(top + 1 - bits for bits in sums.values()))
     left, side, line, head = 214, 21, 34, 62
-    figure, axes = _page(head + line * (len(sums) + 1) + 4)
+    figure, axes = page(head + line * (len(sums) + 1) + 4)
 
     def x(power):
         return left + (top - power) * side
@@ -44,13 +21,13 @@ def kept_bits(sums: dict, top: int = 13, product: tuple = (1, -6)) -> Panel:
             axes.text(x(power) + side / 2, head - 14, f"$2^{{{power}}}$", fontsize=8.5, ha="center", va="center")
     axes.text(left - 12, head + side / 2, "a product between 1 and 4", fontsize=9.5, ha="right", va="center")
     for power in range(product[0], product[1] - 1, -1):
-        _box(axes, x(power), head, side, side, ORANGE)
+        box(axes, x(power), head, side, side, ORANGE)
     kept = {}
     for row, (name, bits) in enumerate(sums.items(), 1):
         y = head + row * line
         axes.text(left - 12, y + side / 2, f"{name}, {bits} bits", fontsize=9.5, ha="right", va="center")
         for power in range(top, top - bits, -1):
-            _box(axes, x(power), y, side, side, ORANGE if product[0] >= power >= product[1] else SKY)
+            box(axes, x(power), y, side, side, ORANGE if product[0] >= power >= product[1] else SKY)
         kept[name] = sum(product[0] >= power >= product[1] for power in range(top, top - bits, -1))
     axes.text(
         left, 20, f"a sum that has reached {2**top:,}: the boxes are the bits that it holds", fontsize=9.5, va="center"
@@ -67,25 +44,25 @@ def kept_bits(sums: dict, top: int = 13, product: tuple = (1, -6)) -> Panel:
 
 def promotion(every: int = 128, step: int = 32, blocks: int = 3) -> Panel:
     """Along K: short sums in the matrix unit, each added to a sum in registers."""
-    figure, axes = _page(214)
+    figure, axes = page(214)
     wide, gap, left, steps = 34, 26, 132, every // step
     axes.text(14, 54, "matrix unit", fontsize=10, weight="bold", va="center")
     axes.text(14, 168, "registers, fp32", fontsize=10, weight="bold", va="center")
     axes.text(left, 20, f"K, {step} columns an instruction", fontsize=9.5, va="center")
-    _arrow(axes, (left + 226, 20), (left + 420, 20))
+    arrow(axes, (left + 226, 20), (left + 420, 20))
     for block in range(blocks):
         x = left + block * (steps * wide + gap)
         for part in range(steps):
-            _box(axes, x + part * wide, 38, wide, 32, SKY)
+            box(axes, x + part * wide, 38, wide, 32, SKY)
             axes.text(x + (part + 0.5) * wide, 54, "+" if part else "0 +", fontsize=10, ha="center", va="center")
         end = x + steps * wide
-        _arrow(axes, (end - wide / 2, 71), (end - wide / 2, 150))
+        arrow(axes, (end - wide / 2, 71), (end - wide / 2, 150))
         axes.text(end - wide / 2 - 8, 110, "times the block's\nscales, then added", fontsize=9, ha="right", va="center")
-        _box(axes, end - wide, 151, wide, 34, ORANGE)
+        box(axes, end - wide, 151, wide, 34, ORANGE)
         axes.text(end - wide / 2, 168, "+", fontsize=11, ha="center", va="center")
         if block:
-            _arrow(axes, (end - steps * wide - gap, 168), (end - wide, 168))
-    _arrow(axes, (end, 168), (end + 40, 168))
+            arrow(axes, (end - steps * wide - gap, 168), (end - wide, 168))
+    arrow(axes, (end, 168), (end + 40, 168))
     axes.text(end + 44, 168, "y", fontsize=10, va="center")
     return picture(
         f"A sum of {every} columns in the matrix unit, the long sum in fp32",
@@ -97,7 +74,7 @@ def promotion(every: int = 128, step: int = 32, blocks: int = 3) -> Panel:
 
 def scale_layout() -> Panel:
     """128 rows of four scales in a matrix, and as 512 bytes in the order that Blackwell's instructions want."""
-    figure, axes = _page(300)
+    figure, axes = page(300)
     colours = SKY, ORANGE, GREEN, YELLOW
     looks = "", "//", "..", "xx"
     x, top, band, byte = 118, 52, 54, 15
@@ -105,9 +82,9 @@ def scale_layout() -> Panel:
     axes.text(x + 2 * byte, 38, "128 rows, 4 groups", fontsize=9, ha="center", va="center")
     for at, (colour, hatch) in enumerate(zip(colours, looks)):
         y = top + at * band
-        _box(axes, x, y, 4 * byte, band, colour, hatch=hatch)
+        box(axes, x, y, 4 * byte, band, colour, hatch=hatch)
         axes.text(x - 8, y + band / 2, f"rows {32 * at} to {32 * at + 31}", fontsize=9, ha="right", va="center")
-    _arrow(axes, (x + 4 * byte + 26, top + 2 * band), (x + 4 * byte + 116, top + 2 * band))
+    arrow(axes, (x + 4 * byte + 26, top + 2 * band), (x + 4 * byte + 116, top + 2 * band))
     right, line = 330, 22
     axes.text(right + 8 * 22, 20, "the 512 bytes in memory", fontsize=9.5, weight="bold", ha="center", va="center")
     axes.text(right + 8 * 22, 38, "32 lines of 16 bytes", fontsize=9, ha="center", va="center")
@@ -115,7 +92,7 @@ def scale_layout() -> Panel:
         y = top + row * (line + 8) if row < 3 else top + 3 * (line + 8) + 26 + (row - 3) * (line + 8)
         number = (0, 1, 2, 30, 31)[row]
         for at, (colour, hatch) in enumerate(zip(colours, looks)):
-            _box(axes, right + at * 88, y, 88, line, colour, hatch=hatch)
+            box(axes, right + at * 88, y, 88, line, colour, hatch=hatch)
             axes.text(
                 right + at * 88 + 44,
                 y + line / 2,

@@ -5,13 +5,34 @@ import numpy as np
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from instruments.results import Case
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, Panel, canvas
+from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas
 from widgets.words import size, time
 
 
 def picture(title: str, figure, sentence: str) -> Panel:
     """A picture without controls, with the sentence that reads it."""
     return Panel(title, figure, {}, lambda: sentence)
+
+
+def page(height: int) -> tuple:
+    """(figure, axes) of a drawing, in CSS pixels from the top left."""
+    figure = canvas(height=height)
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
+    axes.axis("off")
+    return figure, axes
+
+
+def box(axes, x, y, width, height, colour="white", **look):
+    """A box with an edge, on a page; look: as of any patch."""
+    look = {"facecolor": colour, "edgecolor": BLACK, "linewidth": 0.8, **look}
+    axes.add_patch(Rectangle((x, y), width, height, **look))
+
+
+def arrow(axes, start: tuple, end: tuple, colour=BLACK, **look):
+    """An arrow between two points of a page; look: as of any arrow."""
+    look = {"arrowstyle": "-|>", "mutation_scale": 13, "color": colour, "linewidth": 1.6, **look}
+    axes.add_patch(FancyArrowPatch(start, end, **look))
 
 
 def curves(xs: list, lines: dict, title: str, sentence: str, x: tuple, y: tuple) -> Panel:

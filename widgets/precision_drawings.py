@@ -2,25 +2,11 @@
 in memory. What they show is handed in."""
 
 import numpy as np
-from matplotlib.patches import Rectangle
 
-from widgets.panel import BLACK, BLUE, GREEN, RED, SKY, WIDTH, Panel, canvas
-from widgets.pictures import picture
+from widgets.panel import BLUE, GREEN, RED, SKY, WIDTH, Panel, canvas
+from widgets.pictures import box, page, picture
 
 _DARK_RED = np.array([0xA8, 0x43, 0x00]) / 255
-
-
-def _page(height: int):
-    """Axes in CSS pixels, from the top left."""
-    figure = canvas(height=height)
-    axes = figure.add_axes((0, 0, 1, 1))
-    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
-    axes.axis("off")
-    return figure, axes
-
-
-def _box(axes, x, y, width, height, colour, **look):
-    axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=BLACK, **{"linewidth": 0.7, **look}))
 
 
 def bit_fields(formats: dict, title: str, about: str) -> Panel:
@@ -29,9 +15,9 @@ def bit_fields(formats: dict, title: str, about: str) -> Panel:
     formats: {name: (exponent bits, mantissa bits, largest value in words)}; about: what is shown, for the sentence.
     """
     line, head, side, left = 26, 34, 13, 70
-    figure, axes = _page(head + line * len(formats) + 6)
+    figure, axes = page(head + line * len(formats) + 6)
     for x, name, colour in ((left, "sign", RED), (left + 70, "exponent", GREEN), (left + 170, "mantissa", BLUE)):
-        _box(axes, x, 9, 13, 13, colour)
+        box(axes, x, 9, 13, 13, colour)
         axes.text(x + 19, 16, name, fontsize=9.5, va="center")
     axes.text(WIDTH - 210, 16, "significant bits", fontsize=9, va="center", ha="center")
     axes.text(WIDTH - 12, 16, "largest", fontsize=9, va="center", ha="right")
@@ -40,7 +26,7 @@ def bit_fields(formats: dict, title: str, about: str) -> Panel:
         axes.text(left - 10, y + side / 2, name, fontsize=9.5, va="center", ha="right")
         for bit in range(1 + exponent + mantissa):
             colour = RED if not bit else GREEN if bit <= exponent else BLUE
-            _box(axes, left + bit * side, y, side, side, colour)
+            box(axes, left + bit * side, y, side, side, colour)
         axes.text(WIDTH - 210, y + side / 2, str(mantissa + 1), fontsize=9.5, va="center", ha="center")
         axes.text(WIDTH - 12, y + side / 2, largest, fontsize=9.5, va="center", ha="right")
     said = "; ".join(
@@ -80,20 +66,20 @@ def packed(ways: dict, title: str, about: str) -> Panel:
     sentence.
     """
     numbers, line, head, left, wide = 64, 60, 8, 76, 4.6
-    figure, axes = _page(head + line * len(ways) - 24 * any(not group for _, group, _ in ways.values()))
+    figure, axes = page(head + line * len(ways) - 24 * any(not group for _, group, _ in ways.values()))
     y, told = head, []
     for name, (bits, group, words) in ways.items():
         codes = numbers * bits // 8
         each = codes * (group or numbers) // numbers  # bytes of codes to a scale
         axes.text(left - 10, y + 10, name, fontsize=9.5, va="center", ha="right")
         for byte in range(codes):
-            _box(axes, left + byte * wide, y, wide, 20, SKY if byte // each % 2 == 0 else "#d3eaf8")
+            box(axes, left + byte * wide, y, wide, 20, SKY if byte // each % 2 == 0 else "#d3eaf8")
         axes.text(left + codes * wide + 8, y + 10, f"{codes} bytes", fontsize=9, va="center")
         told.append(f"{name} {codes} bytes of codes")
         if group:
             scales = numbers // group
             for scale in range(scales):
-                _box(axes, left + scale * each * wide, y + 25, wide, 14, GREEN)
+                box(axes, left + scale * each * wide, y + 25, wide, 14, GREEN)
             axes.text(left + (scales - 1) * each * wide + 14, y + 32, words, fontsize=9, va="center")
             told[-1] += f" and {words}"
         y += line if group else line - 24

@@ -56,7 +56,8 @@ def ends(control) -> list:
 def between(control, lot: random.Random):
     """Any value of a control, by lot."""
     if isinstance(control, Powers):
-        return float(round(control.least * (control.most / control.least) ** lot.random()))
+        value = control.least * (control.most / control.least) ** lot.random()
+        return float(round(control.base ** control._exponent(value) if control._alone else value))
     if isinstance(control, Checks):
         return tuple(name for name in control.options if lot.random() < 0.5)
     if isinstance(control, ipywidgets.IntSlider):

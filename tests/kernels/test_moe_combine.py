@@ -1,0 +1,156 @@
+"""Combine: a token's rows, weighted and added up in one reading; and the losses that balance a router."""
+
+import pytest
+import torch
+
+from instruments.compiled import compiled
+from instruments.meter import meter
+from kernels.moe_balance import balance_loss, z_loss
+from kernels.moe_combine import combine, combine_backward, combine_reference, combine_traffic
+from kernels.moe_permute import permute
+from tests.kernels.test_moe_permute import choices
+from tests.kernels.tools import BF16, BF16_FIRST, DEVICE, FP32, LAYOUTS, SPILLS, assert_close, assert_counts, randn
+
+
+def make(tokens, top_k, hidden, dtype, capacity=None, num_experts=8):
+    permutation = permute(choices(tokens, top_k, num_experts, 1), num_experts, capacity)
+    y = randn(tokens * top_k, hidden, dtype=dtype)
+    y[int(permutation.offsets[-1]) :] = float("nan")  # rows that nobody has
+    return y, permutation, randn(tokens, top_k, seed=2).softmax(1)
+
+
+@pytest.mark.parametrize("capacity", [None, 4])
+@pytest.mark.parametrize("dtype", BF16_FIRST)
+@pytest.mark.parametrize("tokens, top_k, hidden", [(1, 1, 1), (13, 2, 70), (20, 3, 1100), (9, 8, 33)])
+def test_against_fp64(tokens, top_k, hidden, dtype, capacity):
+    y, permutation, gates = make(tokens, top_k, hidden, dtype, capacity)
+    reference = combine_reference(y.double(), permutation, gates.double())
+    floor = torch.full((tokens, hidden), 0.1)
+    assert_close(combine(y, permutation, gates), reference, floor=floor)
+    assert_close(combine(y, permutation), combine_reference(y.double(), permutation), floor=floor)
+
+
+def test_sums_are_fp32():
+    """A large row and its opposite leave a small one, which 16 bits would have lost."""
+    experts = torch.tensor([[0, 1, 2]], dtype=torch.int32, device=DEVICE)
+    y = torch.tensor([[256.0], [1.0], [-256.0]], device=DEVICE).to(BF16).expand(3, 8)
+    assert (combine(y, permute(experts, 3), torch.ones(1, 3, device=DEVICE)) == 1).all()
+
+
+def test_a_bad_row_spoils_its_token_alone():
+    y, permutation, gates = make(12, 2, 40, BF16)
+    good = combine(y, permutation, gates)
+    y[permutation.rows[5, 1].long()] = float("nan")
+    result = combine(y, permutation, gates)
+    others = torch.arange(12, device=DEVICE) != 5
+    assert result[5].isnan().all() and torch.equal(result[others], good[others])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts(layout):
+    y, permutation, gates = make(6, 3, 40, FP32)
+    y = LAYOUTS[layout](y)
+    assert_close(combine(y, permutation, gates), combine_reference(y.double(), permutation, gates.double()))
+    assert_close(
+        combine(y, permutation, LAYOUTS["transposed"](gates)),
+        combine_reference(y.double(), permutation, gates.double()),
+    )
+
+
+@pytest.mark.parametrize("capacity", [None, 4])
+@pytest.mark.parametrize("dtype", BF16_FIRST)
+def test_gradients(dtype, capacity):
+    y, permutation, gates = make(13, 3, 1100, dtype, capacity)
+    dout = randn(13, 1100, dtype=dtype, seed=3)
+    exact = y.double().nan_to_num(0).requires_grad_(), gates.double().requires_grad_()
+    wanted = torch.autograd.grad(combine_reference(exact[0], permutation, exact[1]), exact, dout.double())
+    y.requires_grad_(), gates.requires_grad_()
+    dy, dgates = torch.autograd.grad(combine(y, permutation, gates), (y, gates), dout)
+    assert dgates.dtype == FP32 and dy.dtype == dtype
+    assert_close(dy, wanted[0])
+    assert_close(dgates, wanted[1], floor=torch.full((13, 3), 10.0))
+    (dy,) = torch.autograd.grad(combine(y, permutation), y, dout)
+    kept = permutation.tokens >= 0
+    assert torch.equal(dy[kept], dout[permutation.tokens[kept].long()]) and (dy[~kept] == 0).all()
+
+
+@pytest.mark.parametrize("hidden", [70, 1100])
+def test_traffic_is_what_the_meter_counts(hidden):
+    y, permutation, gates = make(12, 3, hidden, BF16)
+    assert_counts(meter(combine, y, permutation, gates), combine_traffic(12, 3, hidden, BF16, None))
+    least = combine_traffic(12, 3, hidden, BF16)
+    assert least.bytes == 12 * hidden * 2 * (3 + 1) + 36 * 8 and least.launches == 1
+    assert combine_traffic(12, 3, hidden, BF16, "naive").launches == 3
+    report = meter(combine_backward, randn(12, hidden, dtype=BF16), y, permutation, gates)
+    assert report.clean and report.launches == 1
+    assert report.traffic.read["y"] == report.traffic.written["dy"] == 36 * hidden * 2
+
+
+def test_dropped_rows_are_not_read():
+    y, permutation, gates = make(30, 2, 64, BF16, capacity=3)
+    report = meter(combine, y, permutation, gates)
+    assert report.clean and report.traffic.read["y"] == int(permutation.offsets[-1]) * 64 * 2
+
+
+def test_nothing_to_combine():
+    none = permute(torch.empty(0, 2, dtype=torch.int32, device=DEVICE), 4)
+    assert combine(torch.empty(0, 8, device=DEVICE), none, torch.empty(0, 2, device=DEVICE)).shape == (0, 8)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("top_k, hidden", [(2, 4096), (6, 2048), (8, 7168), (3, 1001)])
+def test_nothing_spills(top_k, hidden):
+    permutation = permute(torch.zeros(2, top_k, dtype=torch.int32, device=DEVICE), 8)
+    y = torch.ones(2 * top_k, hidden, dtype=BF16, device=DEVICE).requires_grad_()
+    gates = torch.ones(2, top_k, device=DEVICE)
+    for binary in compiled(lambda: combine(y, permutation, gates).sum().backward(), arch=90):
+        assert binary.spills <= SPILLS, binary
+
+
+P = permute(torch.zeros(4, 2, dtype=torch.int32, device=DEVICE), 4)
+Y, G = torch.ones(8, 16, device=DEVICE), torch.ones(4, 2, device=DEVICE)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: combine(Y.double(), P, G), "y: got dtype float64"),
+        (lambda: combine(Y[:4], P, G), r"y: got shape \(4, 16\), expected \(8, hidden\), a row for each of the slots"),
+        (lambda: combine(Y, G, P), "permutation: got Tensor, expected a Permutation"),
+        (lambda: combine(Y, P, G.half()), "gates: got dtype float16, expected one of float32"),
+        (lambda: combine(Y, P, G[:, :1]), r"gates: got shape \(4, 1\), expected \(4, 2\), a gate for each slot"),
+        (lambda: combine_traffic(4, 2, 8, BF16, "fast"), "path: got 'fast', expected minimum or None"),
+        (lambda: balance_loss(Y[0], P.counts), r"logits: got shape \(16,\), expected \(tokens, experts\)"),
+        (lambda: balance_loss(Y, P.counts), r"counts: got shape \(4,\), expected \(16,\)"),
+        (lambda: z_loss(Y.half()), "logits: got dtype float16"),
+    ],
+)
+def test_bad_arguments_name_themselves(call, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call()
+
+
+def test_balance_loss_is_one_where_all_is_even_and_as_many_as_experts_at_worst():
+    even = torch.zeros(12, 4, device=DEVICE)
+    assert balance_loss(even, torch.full((4,), 6, dtype=torch.int32, device=DEVICE)) == 1
+    all_to_one = torch.tensor([[50.0, 0, 0, 0]], device=DEVICE).expand(12, 4)
+    assert balance_loss(all_to_one, torch.tensor([12, 0, 0, 0], dtype=torch.int32, device=DEVICE)) == pytest.approx(4)
+
+
+def test_balance_loss_and_its_gradient():
+    """The formula term by term: shares are constant, probabilities are not."""
+    logits = randn(20, 5).requires_grad_()
+    counts = torch.tensor([10, 0, 4, 5, 1], dtype=torch.int32, device=DEVICE)
+    loss = balance_loss(logits, counts)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    p = logits.detach().double().softmax(1)
+    share = counts.double() / 20
+    assert loss.item() == pytest.approx(sum(5 * share[e].item() * p[:, e].mean().item() for e in range(5)), rel=1e-6)
+    assert_close(gradient, 5 / 20 * p * (share - (p * share).sum(1, keepdim=True)))
+
+
+def test_z_loss_pulls_logits_to_zero():
+    logits = randn(20, 5, shift=3).requires_grad_()
+    loss = z_loss(logits)
+    assert loss.item() == pytest.approx(logits.detach().double().exp().sum(1).log().square().mean().item(), rel=1e-6)
+    assert z_loss(logits.detach() - 0.1 * torch.autograd.grad(loss, logits)[0]) < loss

@@ -1,0 +1,58 @@
+import pytest
+
+from widgets.moe_drawings import busy_share, exchange, tile_schedule, timeline, token_path
+
+APART = {"link": [(0, 1e-3, "dispatch"), (3e-3, 4e-3, "combine")], "experts": [(1e-3, 3e-3, "products")]}
+CHUNKS = {
+    "link": [(0, 5e-4, "dispatch"), (5e-4, 1e-3, "dispatch"), (1.5e-3, 2e-3, "combine"), (2.5e-3, 3e-3, "combine")],
+    "experts": [(5e-4, 1.5e-3, "products"), (1.5e-3, 2.5e-3, "products")],
+}
+
+
+@pytest.mark.parametrize("given", [{}, {"experts": 4, "chosen": (3, 0), "gates": (0.6, 0.4)}])
+def test_a_token_goes_to_its_experts_alone(given):
+    panel = token_path(**given)
+    named = "3 and 0" if given else "1 and 4"
+    assert f"those of experts {named}. Only these" in panel.sentence and panel.png
+
+
+@pytest.mark.parametrize(
+    "counts, tile, padded, tiled, tiles",
+    [
+        ((9, 14, 0, 6), 4, 56, 36, 9),
+        ((1, 3, 2, 0, 1, 1, 40, 2), 16, 320, 144, 9),
+        ((5,), 1, 5, 5, 5),
+        ((0, 7), 8, 14, 8, 1),
+    ],
+)
+def test_the_schedule_counts_rows_as_by_hand(counts, tile, padded, tiled, tiles):
+    said = tile_schedule(counts, tile).sentence
+    assert f"multiplies {padded} rows, tiles of {tile} rows {tiled};" in said and f"take the {tiles} tiles" in said
+
+
+def test_rows_between_ranks_add_up():
+    panel = exchange([[5, 3, 0], [1, 0, 7], [2, 2, 0]], "Rank 2 receives most", "Three ranks")
+    assert panel.sentence == (
+        "Three ranks: rank 0 has 8 and receives 8; rank 1 has 8 and receives 5; rank 2 has 4 and receives 7. "
+        "15 of 20 rows (75%) go over the link; hatched ones stay."
+    )
+    eight = [[(3 * a + 5 * b) % 7 * 100 + 30 for b in range(8)] for a in range(8)]
+    assert exchange(eight, "T", "A").png
+
+
+def test_the_timeline_says_how_long_and_how_busy():
+    panel = timeline({"one after the other": APART, "two chunks": CHUNKS}, "T", "A step")
+    assert panel.sentence == (
+        "A step: one after the other 4 ms, link busy 50%, experts busy 50%; two chunks 3 ms, link busy 67%, experts "
+        "busy 67%."
+    )
+    assert timeline({"a": APART}, "T", "A", said="half").sentence == "A: half."
+
+
+def test_what_runs_twice_at_once_is_busy_once():
+    assert busy_share([(0, 2), (1, 3), (5, 6), (5.5, 5.75)], 8) == 0.5
+
+
+def test_many_short_intervals_draw():
+    parts = [(at * 3e-5, at * 3e-5 + 2e-5, f"kind {at % 6}") for at in range(200)]
+    assert timeline({"w": {"GPU 0, compute": parts, "GPU 0, link": []}}, "T", "A").png

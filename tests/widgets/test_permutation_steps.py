@@ -1,0 +1,33 @@
+import re
+
+import pytest
+
+from widgets import permutation_steps
+from widgets.permutation_steps import LAST, ROUTINGS, SLOTS, SUM
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+def test_slots_go_where_a_stable_sort_puts_them(routing):
+    chosen = [expert for token in ROUTINGS[routing] for expert in token]
+    expected = sorted(range(SLOTS), key=lambda slot: chosen[slot])  # Python's sort is stable
+    panel = permutation_steps(routing=routing)
+    for slot in range(SLOTS):
+        said = panel.set(step=SUM + 1 + slot).sentence
+        row = int(re.search(r"= (\d+);", said)[1])
+        assert expected[row] == slot and f"token {slot // 2}'s" in said and f"is expert {chosen[slot]}," in said
+
+
+def test_counts_and_offsets_are_told():
+    panel = permutation_steps(1)
+    assert "chosen 4, 2, 7, 3 times" in panel.sentence
+    assert "offsets 0, 4, 6, 13, 16" in panel.set(step=2).sentence
+    assert "offsets 0, 5, 5, 12, 16" in panel.set(routing="expert 1 empty").sentence
+    assert "the sort is stable" in panel.set(step=LAST).sentence
+
+
+def test_every_step_changes_the_picture():
+    panel = permutation_steps(0)
+    pictures = [panel.set(step=step).png for step in range(LAST + 1)]
+    assert len(set(pictures)) == LAST + 1 and panel.set(routing="expert 2 for all").png not in pictures
+    with pytest.raises(Exception, match="routing: got 'even'"):
+        permutation_steps(routing="even")
