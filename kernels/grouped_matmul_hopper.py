@@ -2,7 +2,7 @@
 
 Reference, minimum traffic and the Triton kernels are grouped_matmul.py's. One warp loads: its TMA copies fill a ring of
 slots, each with BLOCK_K columns of x and as many rows of a group's weight. Where the rows of x are gathered, there are
-four such warps, whose threads copy 16 bytes at a time. One or two warpgroups multiply, ROWS rows of a tile each.
+four such warps, whose threads copy 16 bytes at a time. Two warpgroups multiply, ROWS rows of a tile each.
 
 Tiles cost differently: a warpgroup that has no rows of the group multiplies nothing, and none does in the right half of
 a tile that the last columns do not reach. So programs take the next tile from a queue, a counter in memory, when they
@@ -10,12 +10,13 @@ have loaded one; the warp that loads finds the tile's group from the offsets and
 the tile's first slot. Which program computes a tile does not show in its bits.
 
 A tile may reach over the end of its group. Reading there does no harm: these rows of the product are not stored. They
-are cut off by TMA itself, in a descriptor whose rows end wherever its coordinates say (`describe_ragged`). sm_90, no
-interpreter.
+are cut off by TMA itself, in a descriptor whose rows end wherever its coordinates say (grouped_matmul_persistent.py).
+sm_90, no interpreter.
 """
 
 import torch
 
+from instruments import backend
 from instruments.gluon import (
     TensorDescriptor,
     fence_async_shared,
@@ -26,10 +27,13 @@ from instruments.gluon import (
     reinterpret,
     store_wait,
 )
+from kernels import grouped_matmul_persistent as persistent
+from kernels.attention_hopper import runs_on
 from kernels.grouped_matmul_hopper_steps import (
     BLOCK_K,
-    RAGGED,
+    BLOCK_M,
     ROWS,
+    WARPGROUPS,
     copy_columns,
     corner,
     one_tile,
@@ -53,18 +57,16 @@ def load(shared, queue, offsets, rows, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl
     K, N, groups, pitch = sizes
     WARPS: gl.constexpr = 1 if rows is None else LOADING_WARPS
     SLOTS: gl.constexpr = full.shape[0]
-    WARPGROUPS: gl.constexpr = x_ring.shape[1] // ROWS
     PARTS: gl.constexpr = weight_ring.shape[0] // SLOTS  # of a tile's weight: 2 with gate and up
-    BLOCK_M: gl.constexpr = WARPGROUPS * ROWS
     weight_bytes: gl.constexpr = PARTS * weight.block_type.nbytes
     tiles_n = gl.cdiv(N, BLOCK_N)
     item, number = 0, gl.program_id(0)
-    place = seek(number, (0, 0, gl.load(offsets), gl.load(offsets + 1)), offsets, groups, tiles_n, BLOCK_M)
+    place = seek(number, (0, 0, gl.load(offsets), gl.load(offsets + 1)), offsets, groups, tiles_n)
     while place[0] < groups:
-        row, col = corner(number, place, tiles_n, BLOCK_M, BLOCK_N, GROUP_M)
+        row, col = corner(number, place, tiles_n, BLOCK_N, GROUP_M)
         number = gl.num_programs(0) + gl.atomic_add(queue, 1, sem="relaxed")
         if rows is not None:
-            pointers, inside = row_pointers(x, rows, pitch, row, place[3], BLOCK_M)
+            pointers, inside = row_pointers(x, rows, pitch, row, place[3])
         for step in range(gl.cdiv(K, BLOCK_K)):
             slot = item % SLOTS
             came = full.index(slot)
@@ -85,7 +87,7 @@ def load(shared, queue, offsets, rows, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl
             if rows is not None:
                 copy_columns(pointers, inside, step, K, x_ring.index(slot), came)
             item += 1
-        place = seek(number, place, offsets, groups, tiles_n, BLOCK_M)
+        place = seek(number, place, offsets, groups, tiles_n)
     mbarrier.wait(free.index(item % SLOTS), item // SLOTS & 1 ^ 1)
     write_notes(notes, item % SLOTS, 0, 0, -1, WARPS)
     mbarrier.arrive(full.index(item % SLOTS), count=1 if rows is None else 1 + 32 * LOADING_WARPS)
@@ -131,23 +133,21 @@ def grouped_hopper_kernel(
     N,
     groups,
     pitch,
-    BLOCK_M: gl.constexpr,
     BLOCK_N: gl.constexpr,
     SLOTS: gl.constexpr,
     GROUP_M: gl.constexpr,
     TRANSPOSED: gl.constexpr,
     SWIGLU: gl.constexpr,
 ):
-    """Descriptors: x [slots, K] in tiles of BLOCK_M; weight [groups, K, N], with SWIGLU [groups, K, 2 * N], in tiles of
-    BLOCK_N columns, TRANSPOSED its .mT; y [slots, N] as `describe_ragged` makes it. queue: a zero; offsets [groups + 1]
+    """Descriptors: x [slots, K] in tiles [BLOCK_M, BLOCK_K]; weight [groups, K, N], with SWIGLU [groups, K,
+    2 * N], in tiles of BLOCK_N columns, TRANSPOSED its .mT; y [slots, N], ragged. queue: a zero. offsets [groups + 1]
     int32. rows [slots] int32, and x a pointer to [tokens, K], pitch its row stride in units of 16 bytes; or None."""
     COLS: gl.constexpr = 2 * BLOCK_N if SWIGLU else BLOCK_N
     PARTS: gl.constexpr = 2 if SWIGLU else 1
     GATHERED: gl.constexpr = rows is not None
     ARRIVALS: gl.constexpr = 1 + 32 * LOADING_WARPS if GATHERED else 1  # TMA's copies are announced once
-    WARPGROUPS: gl.constexpr = BLOCK_M // ROWS
     flat: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=LINE, element_bitwidth=16, rank=2)
-    x_ring = gl.allocate_shared_memory(y.dtype, [SLOTS, WARPGROUPS * ROWS, BLOCK_K], flat)
+    x_ring = gl.allocate_shared_memory(y.dtype, [SLOTS, BLOCK_M, BLOCK_K], flat)
     weight_ring = gl.allocate_shared_memory(y.dtype, [SLOTS * PARTS] + weight.block_type.shape, weight.layout)
     y_tiles = gl.allocate_shared_memory(y.dtype, [2 * WARPGROUPS] + y.block_type.shape, y.layout)
     notes = gl.allocate_shared_memory(gl.int32, [3 * SLOTS, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
@@ -166,77 +166,41 @@ def grouped_hopper_kernel(
     ring = x, weight, y, x_ring, weight_ring, y_tiles, notes, full, free
     loading = ring, queue, offsets, rows, sizes, BLOCK_N, GROUP_M, TRANSPOSED
     shared = x, weight, y, x_tiles, weight_tiles, y_tiles, notes, full, free
-    WARPS: gl.constexpr = LOADING_WARPS if GATHERED else 1
-    if WARPGROUPS == 1:
-        gl.warp_specialize(
-            [(multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU, GATHERED)), (load, loading)],
-            [WARPS],
-            [LOADING_REGISTERS],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU, GATHERED)),
-                (multiply, (shared, sizes, 1, BLOCK_N, TRANSPOSED, SWIGLU, GATHERED)),
-                (load, loading),
-            ],
-            [4, WARPS],
-            [REGISTERS, LOADING_REGISTERS],
-        )
-
-
-def _describe(tensor: torch.Tensor, tile: list[int]):
-    """A descriptor of such tiles of 16-bit elements."""
-    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE.value, element_bitwidth=16, rank=len(tile))
-    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), tile, layout)
-
-
-def describe_ragged(y: torch.Tensor, cols: int):
-    """A descriptor of tiles [1, 1, ROWS, cols] of y [rows, N] that end at a row which each copy chooses.
-
-    At (RAGGED, end, RAGGED - end + row, column) lies y[row, column], and nothing from row `end` on: the third index
-    would be beyond the last. The strides of the first two make up for the large indices, modulo the 2^64 of an address.
-    The way of triton.tools.ragged_tma (2025).
-    """
-    rows, N = y.shape
-    pitch = y.stride(0)
-    layout = gl.NVMMASharedLayout.get_default_for([1, 1, ROWS.value, cols], gl.float16)  # bf16's is the same
-    shape = [0x7FFF0000, 0x7FFF0000, RAGGED.value, N]
-    return TensorDescriptor(y, shape, [2**34 - pitch, pitch, pitch, 1], [1, 1, ROWS.value, cols], layout)
-
-
-def addressable(tensor: torch.Tensor) -> bool:
-    """Whether TMA can address a tensor of 16-bit elements as it lies: its last stride 1, all rows on 16 bytes."""
-    *outer, last = tensor.stride()
-    return (
-        tensor.element_size() == 2
-        and last == 1
-        and tensor.data_ptr() % 16 == 0
-        and all(stride % 8 == 0 < stride for stride in outer)
+    gl.warp_specialize(
+        [
+            (multiply, (shared, sizes, 0, BLOCK_N, TRANSPOSED, SWIGLU, GATHERED)),
+            (multiply, (shared, sizes, 1, BLOCK_N, TRANSPOSED, SWIGLU, GATHERED)),
+            (load, loading),
+        ],
+        [4, LOADING_WARPS if GATHERED else 1],
+        [REGISTERS, LOADING_REGISTERS],
     )
+
+
+def _describe(tensor: torch.Tensor, tile: list[int], shape: list | None = None, strides: list | None = None):
+    """A descriptor of such tiles of 16-bit elements; of the tensor as it lies, unless seen otherwise."""
+    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE.value, element_bitwidth=16, rank=len(tile))
+    return TensorDescriptor(tensor, shape or list(tensor.shape), strides or list(tensor.stride()), tile, layout)
 
 
 def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
     """Whether it runs on the device, and TMA can address x, y, and the weight or its .mT as they lie."""
-    if x.device.type != "cuda" or torch.cuda.get_device_capability(x.device) != (9, 0):
-        return False
-    return addressable(x) and addressable(y) and (addressable(weight) or addressable(weight.mT))
+    return backend.mode() == "compiled" and runs_on(x.device) and persistent.takes(x, weight, y)
 
 
 def launch(x, weight, offsets, rows, y, swiglu: bool, tile: dict, programs: int, group_m: int):
     """y [slots, N] = x, or x[rows], @ weight by groups of what `grouped_matmul` has checked and `takes` takes.
 
-    tile: BLOCK_M of 64 or 128, BLOCK_N columns of y, num_stages slots of the ring, as Triton's kernels have it; BLOCK_K
-    and num_warps are those of one warpgroup here.
+    tile: as Triton's kernels have it, with this BLOCK_M and BLOCK_K; num_stages: slots of the ring.
     """
-    block_m, block_n = tile["BLOCK_M"], tile["BLOCK_N"]
-    transposed = not addressable(weight)
+    block_n = tile["BLOCK_N"]
+    transposed = not persistent.describable(weight)
+    weight_box = [1, block_n, BLOCK_K.value] if transposed else [1, BLOCK_K.value, block_n]
+    out_box = [1, 1, ROWS.value, block_n // (2 if swiglu else 4)]  # half of what the narrowest product has
     grouped_hopper_kernel[(programs,)](
-        _describe(x, [block_m, BLOCK_K.value]) if rows is None else x,
-        _describe(weight.mT, [1, block_n, BLOCK_K.value])
-        if transposed
-        else _describe(weight, [1, BLOCK_K.value, block_n]),
-        describe_ragged(y, block_n // (2 if swiglu else 4)),  # half of what the narrowest product has
+        _describe(x, [BLOCK_M.value, BLOCK_K.value]) if rows is None else x,
+        _describe(weight.mT if transposed else weight, weight_box),
+        _describe(y, out_box, *persistent.ragged(y)),
         torch.zeros(1, dtype=torch.int32, device=y.device),
         offsets,
         rows,
@@ -244,7 +208,6 @@ def launch(x, weight, offsets, rows, y, swiglu: bool, tile: dict, programs: int,
         y.shape[1],
         len(weight),
         x.stride(0) // 8,
-        BLOCK_M=block_m,
         BLOCK_N=block_n,
         SLOTS=tile["num_stages"],
         GROUP_M=group_m,

@@ -18,15 +18,17 @@ from instruments.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from kernels.grouped_matmul_persistent import RAGGED
+from kernels.tiles import LOG2E
 
 ROWS = gl.constexpr(64)  # of a warpgroup: what one matrix instruction multiplies
+WARPGROUPS = gl.constexpr(2)  # that multiply
+BLOCK_M = gl.constexpr(128)  # rows of both
 BLOCK_K = gl.constexpr(64)  # columns of a slot: a line of 128 bytes
-LOG2E = gl.constexpr(1.4426950408889634)
-RAGGED = gl.constexpr(1 << 30)  # as many rows end a descriptor that `describe_ragged` made
 
 
 @gluon.jit
-def seek(number, place, offsets, groups, tiles_n, BLOCK_M: gl.constexpr):
+def seek(number, place, offsets, groups, tiles_n):
     """The place of the group that has tile `number`, at or behind `place`; its group is `groups` where none has."""
     group, first, start, end = place
     tiles = gl.cdiv(end - start, BLOCK_M) * tiles_n
@@ -40,7 +42,7 @@ def seek(number, place, offsets, groups, tiles_n, BLOCK_M: gl.constexpr):
 
 
 @gluon.jit
-def corner(number, place, tiles_n, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr):
+def corner(number, place, tiles_n, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr):
     """(row, column) at which tile `number` of a group begins, in the groups of matmul_order.py."""
     group, first, start, end = place
     within = number - first
@@ -51,7 +53,7 @@ def corner(number, place, tiles_n, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr,
 
 
 @gluon.jit
-def row_pointers(x, rows, pitch, row, end, BLOCK_M: gl.constexpr):
+def row_pointers(x, rows, pitch, row, end):
     """(pointers to the first BLOCK_K columns of the BLOCK_M rows of x that `rows` names from `row` on, in the layout of
     their copies: 16 bytes a thread; whether a row lies before `end`). Others are not read. pitch: in 16 bytes."""
     layout: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
@@ -129,9 +131,7 @@ def product(
         weight_tile = weight_tiles.index(slot).slice(0, COLS, 0 if TRANSPOSED else 1)
         if TRANSPOSED:
             weight_tile = weight_tile.permute((1, 0))
-        total = warpgroup_mma(
-            x_ring.index(slot * (x_ring.shape[0] // SLOTS) + WARPGROUP), weight_tile, total, is_async=True
-        )
+        total = warpgroup_mma(x_ring.index(slot * WARPGROUPS + WARPGROUP), weight_tile, total, is_async=True)
         total = warpgroup_mma_wait(1, deps=(total,))  # for all but the product begun last
         release(item - 1, free, step > 0)
         item += 1

@@ -2,7 +2,8 @@
 
 import torch
 
-from kernels.grouped_matmul_hopper import launch, takes
+from kernels.grouped_matmul import grouped_matmul
+from kernels.grouped_matmul_hopper import takes
 
 RAGGED = ((1, 1, 8, 8), (70, 3, 200, 136), (300, 11, 1024, 1408), (1000, 64, 72, 528))
 
@@ -24,8 +25,7 @@ def sanitize(slots, groups, K, N, dtype):
     for weight in (torch.randn(groups, K, N, device="cuda"), torch.randn(groups, N, K, device="cuda").mT):
         weight = weight.to(dtype)
         for swiglu in (False, True):
-            tile = {"BLOCK_M": 128, "BLOCK_N": 128 if swiglu else 256, "num_stages": 4}
-            y = torch.empty(slots, N // 2 if swiglu else N, dtype=dtype, device="cuda")
-            if takes(x, weight, y):
+            if takes(x, weight, weight.new_empty(1, N // 2 if swiglu else N)):
                 for source in (None, rows):
-                    launch(x, weight, offsets, source, y, swiglu, tile, 132, 16)
+                    activation = "swiglu" if swiglu else None
+                    grouped_matmul(x, weight, offsets, rows=source, activation=activation, path="hopper")

@@ -8,29 +8,25 @@ import torch
 
 from instruments import backend
 from instruments.compiled import compiled
-from kernels.grouped_matmul import grouped_matmul_reference
-from kernels.grouped_matmul_hopper import addressable, describe_ragged, launch, takes
-from kernels.grouped_matmul_hopper_steps import RAGGED
+from instruments.gpus import GPUS
+from kernels.grouped_matmul import grouped_matmul, grouped_matmul_reference
+from kernels.grouped_matmul_hopper import launch, takes
+from kernels.grouped_matmul_persistent import RAGGED, describable, ragged
+from kernels.grouped_matmul_plan import plan
 from tests.kernels.tools import BF16, DEVICE, FP16, SPILLS, assert_close, randn
 
 SOME = torch.empty(16, 16, 16, dtype=BF16, device=DEVICE)
-TILES = ((128, 256, 4), (64, 128, 8))  # rows, columns and slots
 SHARED = 232_448  # bytes that a program may have on Hopper
 on_hopper = pytest.mark.skipif(not takes(SOME[0], SOME, SOME[0]), reason="needs a Hopper GPU")
 
 
-def multiply(x, weight, offsets, y, swiglu, size, rows=None, programs=132):
-    """y by a tile of `size`, of TILES."""
-    rows_of_tile, cols, slots = size
-    tile = {"BLOCK_M": rows_of_tile, "BLOCK_N": cols // (2 if swiglu else 1), "num_stages": slots}
-    launch(x, weight, offsets, rows, y, swiglu, tile, programs, 16)
-
-
-def compile_tile(size, transposed, swiglu, gathered):
+def compile_product(transposed, swiglu, gathered):
     x, y = torch.empty(512, 256, dtype=BF16), torch.empty(512, 256 if swiglu else 512, dtype=BF16)
     weight = torch.empty(3, 512, 256, dtype=BF16).mT if transposed else torch.empty(3, 256, 512, dtype=BF16)
     rows = torch.zeros(512, dtype=torch.int32) if gathered else None
-    (kernel,) = compiled(multiply, x, weight, torch.zeros(4, dtype=torch.int32), y, swiglu, size, rows)
+    chosen = plan(512, 3, y.shape[1], swiglu, 2, "hopper", GPUS["H200"])
+    given = chosen.tile, chosen.programs, chosen.group_m
+    (kernel,) = compiled(launch, x, weight, torch.zeros(4, dtype=torch.int32), rows, y, swiglu, *given)
     return kernel
 
 
@@ -45,60 +41,63 @@ def loops(kernel):
 
 
 @pytest.mark.parametrize(
-    "size, transposed, swiglu, gathered",
+    "transposed, swiglu, gathered",
     [
-        (TILES[0], False, False, False),
-        (TILES[0], False, True, True),
-        pytest.param(TILES[0], True, True, False, marks=pytest.mark.once),
-        pytest.param(TILES[0], True, False, True, marks=pytest.mark.once),
-        pytest.param(TILES[1], False, True, True, marks=pytest.mark.once),
-        pytest.param(TILES[1], True, False, False, marks=pytest.mark.once),
+        (False, False, False),
+        (False, True, True),
+        pytest.param(True, True, False, marks=pytest.mark.once),
+        pytest.param(True, False, True, marks=pytest.mark.once),
     ],
 )
-def test_sums_stay_in_the_matrix_unit(size, transposed, swiglu, gathered):
-    kernel = compile_tile(size, transposed, swiglu, gathered)
+def test_sums_stay_in_the_matrix_unit(transposed, swiglu, gathered):
+    kernel = compile_product(transposed, swiglu, gathered)
     assert kernel.matrix_instruction == "wgmma" and kernel.spills <= SPILLS and kernel.shared <= SHARED
-    rows, cols, _ = size
-    widths = {cols} if swiglu else {cols, cols // 2}  # half of a tile where the last columns end
+    widths = {256} if swiglu else {256, 128}  # half of a tile where the last columns end
     found = re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n(\d+)k16\.f32\.bf16\.bf16", kernel.ptx)
     assert {int(n) for n in found} == widths
     assert "cp.async.bulk.tensor.3d.shared" in kernel.ptx and "cp.async.bulk.tensor.4d.global" in kernel.ptx
     assert ("LDGSTS.E.BYPASS.128" in str(kernel.opcodes)) == gathered  # 16 bytes a thread
     bodies = list(loops(kernel))
-    assert len(bodies) == len(widths) * rows // 64
+    assert len(bodies) == 2 * len(widths)  # two warpgroups
     for body in bodies:
         assert sum(opcode.startswith("HGMMA") for opcode in body) == 4  # 64 columns, 16 each
         assert not any(opcode.startswith(("FADD", "FFMA", "FMUL", "LDG", "LDL", "STL")) for opcode in body)
 
 
 @pytest.mark.parametrize("rows, N, pitch", [(300, 136, 136), (7, 8, 8), (4096, 1408, 2816)])
-def test_a_ragged_descriptor_ends_where_a_copy_says(rows, N, pitch):
+def test_a_ragged_descriptor_ends_where_an_access_says(rows, N, pitch):
     y = torch.empty(rows, pitch, dtype=BF16)[:, :N]
-    descriptor = describe_ragged(y, 64)
+    shape, strides = ragged(y)
     for row, end, col in ((0, 1, 0), (rows - 1, rows, N - 1), (3, 5, 7)):
         at = (RAGGED.value, end, RAGGED.value - end + row, col)
-        offset = sum(index * stride for index, stride in zip(at, descriptor.strides)) * y.element_size()
+        offset = sum(index * stride for index, stride in zip(at, strides)) * y.element_size()
         assert offset % (1 << 64) == (row * pitch + col) * y.element_size()
-        assert all(index < size for index, size in zip(at, descriptor.shape))
+        assert all(index < size for index, size in zip(at, shape))
         behind = at[2] + (end - row)  # of row `end`
-        assert behind == descriptor.shape[2]
-    assert all(stride * y.element_size() < 1 << 40 for stride in descriptor.strides)  # TMA's limit
+        assert behind == shape[2]
+    assert all(stride * y.element_size() < 1 << 40 for stride in strides)  # TMA's limit
 
 
 def test_tma_addresses_rows_on_16_bytes_with_either_dimension_inside():
     weight = torch.empty(3, 64, 24, dtype=BF16)
-    assert addressable(weight) and not addressable(weight.mT)
-    assert addressable(weight[:, :, :8]) and addressable(weight[:1]) and addressable(weight.transpose(0, 1))
-    assert not addressable(weight[:, :, 1:9])  # begins in the midst of 16 bytes
-    assert not addressable(torch.empty(3, 64, 20, dtype=BF16))
-    assert not addressable(torch.empty(3, 64, 24))
-    assert not addressable(torch.empty(1, 64, 24, dtype=BF16).expand(3, -1, -1))
+    assert describable(weight) and not describable(weight.mT)
+    assert describable(weight[:, :, :8]) and describable(weight[:1]) and describable(weight.transpose(0, 1))
+    assert not describable(weight[:, :, 1:9])  # begins in the midst of 16 bytes
+    assert not describable(torch.empty(3, 64, 20, dtype=BF16))
+    assert not describable(torch.empty(1, 64, 24, dtype=BF16).expand(3, -1, -1))
+
+
+def test_it_is_refused_elsewhere():
+    x, offsets = torch.randn(16, 16).to(BF16).to(DEVICE), torch.tensor([0, 16], dtype=torch.int32).to(DEVICE)
+    with backend.interpret(), pytest.raises(ValueError, match="^path: got 'hopper' for torch.bfloat16"):
+        grouped_matmul(x, x[None], offsets, path="hopper")
 
 
 def test_it_is_never_interpreted():
     x, offsets = torch.randn(16, 16).to(BF16), torch.tensor([0, 16], dtype=torch.int32)
     with backend.interpret(), pytest.raises(RuntimeError, match="grouped_hopper_kernel is written in Gluon"):
-        multiply(x, x[None], offsets, torch.empty(16, 16, dtype=BF16), False, TILES[0])
+        chosen = plan(16, 1, 16, False, 2, "hopper", GPUS["H200"])
+        launch(x, x[None], offsets, None, torch.empty(16, 16, dtype=BF16), False, chosen.tile, 1, 16)
 
 
 COUNTS = {
@@ -119,26 +118,30 @@ def operands(counts, K, N, transposed, dtype):
 
 
 @on_hopper
-@pytest.mark.parametrize("size", TILES)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("counts", COUNTS.values(), ids=COUNTS)
-def test_results(counts, transposed, size):
-    for dtype, K, N in ((BF16, 200, 528), (FP16, 1024, 1408), (BF16, 64, 144), (BF16, 8, 16)):
+def test_results(counts, transposed):
+    for dtype, K, N in ((BF16, 200, 528), (FP16, 1024, 1408), (BF16, 64, 112), (BF16, 8, 16)):
         x, weight, offsets = operands(counts, K, N, transposed, dtype)
         some = torch.randint(0, len(x), (len(x),), dtype=torch.int32).to(DEVICE)
         for activation, rows in itertools.product((None, "swiglu"), (None, some)):
-            y = torch.full((len(x), N // 2 if activation else N), float("nan"), dtype=dtype, device=DEVICE)
-            multiply(x, weight, offsets, y, activation == "swiglu", size, rows)
+            y = grouped_matmul(x, weight, offsets, rows=rows, activation=activation, path="hopper")
             wanted = grouped_matmul_reference(x.double(), weight.double(), offsets, rows=rows, activation=activation)
             assert_close(y[:-5], wanted[:-5])
-            assert y[-5:].isnan().all()  # rows of no group stay as they are
+            assert y[-5:].isnan().all()  # rows of no group stay as they were, poisoned
 
 
 @on_hopper
 def test_programs_take_tiles_in_any_order_and_the_bits_stay():
     x, weight, offsets = operands([700, 3, 900, 411, 2000, 64], 512, 1408, False, BF16)
-    results = []
-    for run in range(10):
-        results.append(torch.empty(len(x), 1408, dtype=BF16, device=DEVICE))
-        multiply(x, weight, offsets, results[-1], False, TILES[0], programs=132 - 13 * run)
+    results = [grouped_matmul(x, weight, offsets, path="hopper", sms=132 - 13 * run) for run in range(10)]
     assert all(torch.equal(results[0][:-5], y[:-5]) for y in results)
+
+
+@on_hopper
+def test_it_is_chosen_for_many_rows_that_tma_can_address():
+    x, weight, offsets = operands([200, 300], 64, 64, False, BF16)
+    y = grouped_matmul(x, weight, offsets, path="hopper")
+    assert torch.equal(grouped_matmul(x, weight, offsets)[:-5], y[:-5])
+    with pytest.raises(ValueError, match="^path: got 'hopper' for torch.bfloat16"):
+        grouped_matmul(x[:, 1:], weight[:, 1:], offsets, path="hopper")
