@@ -1,13 +1,13 @@
-"""Grouped products of many rows, 16 bits: tensor descriptors, and one loop over tiles and K.
+"""Grouped products of many rows, 16 bits, by tensor descriptors.
 
 Reference, minimum traffic, public function and the plain kernel are grouped_matmul.py's. As in matmul_persistent.py,
-the hardware copies tiles to shared memory, and the loop is flattened, so that the loads of a program's next tile start
-under the store of this one, of whatever groups the two are. A tile of x may reach over the end of its group: what it
-reads there does no harm, for these rows of the product are not stored. They are cut off by a descriptor of y whose rows
-end wherever its coordinates say; a branch or masked stores would do it, too, but neither is as cheap in that loop.
+the hardware copies tiles to shared memory, and the loop over tiles and K is flattened, so that the loads of a program's
+next tile start under the store of this one, of whatever groups the two are. A tile of x may reach over the end of its
+group: what it reads there does no harm, for these rows of the product are not stored. They are cut off by a descriptor
+of y whose rows end wherever its coordinates say, that of triton.tools.ragged_tma (2025), spelled out.
 
-Rows that are still to be gathered cannot be described: they are loaded row by row, the weight alone by descriptor. The
-ragged descriptor is that of triton.tools.ragged_tma (2025), spelled out.
+Rows that are still to be gathered cannot be described: they are loaded row by row, the weight alone by descriptor. With
+two sums to a tile, or rows to gather, the flattened loop was slower on an H200 than one in the other.
 """
 
 from functools import cache
@@ -52,6 +52,7 @@ def grouped_matmul_persistent_kernel(
     TRANSPOSED: tl.constexpr,
     SWIGLU: tl.constexpr,
     EVEN: tl.constexpr,
+    FLATTEN: tl.constexpr,
     GROUP_M: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -62,7 +63,7 @@ def grouped_matmul_persistent_kernel(
     [groups, N, K], twice as many columns with SWIGLU; y [slots, N], ragged. offsets [groups + 1]. EVEN: K ends with a
     tile."""
     ends = ragged_ends(offsets_ptr, groups, N, BLOCK_M, BLOCK_N, BLOCK_E)
-    for tile in tl.range(tl.program_id(0), tl.max(ends), tl.num_programs(0), flatten=True):
+    for tile in tl.range(tl.program_id(0), tl.max(ends), tl.num_programs(0), flatten=FLATTEN):
         group, end, row, col = ragged_tile(tile, ends, offsets_ptr, N, BLOCK_M, BLOCK_N, GROUP_M)
         if rows_ptr is not None:
             slot = row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
@@ -155,6 +156,7 @@ def launch(
         transposed,
         swiglu,
         EVEN=K % k == 0,
+        FLATTEN=rows is None and not swiglu,
         GROUP_M=group_m,
         BLOCK_E=triton.next_power_of_2(groups),
         **tile,

@@ -8,7 +8,7 @@ from instruments.meter import meter
 from kernels.grouped_matmul import grouped_matmul, grouped_matmul_reference, grouped_matmul_traffic
 from kernels.grouped_matmul_persistent import SHARED
 from kernels.grouped_matmul_plan import PORTABLE, plan
-from kernels.rows import INTERPRETED
+from kernels.rows import INTERPRETED, Device
 from tests.kernels.tools import BF16, DEVICE, FP16, FP32, assert_close, assert_counts, randn
 
 #: Rows of each group: ragged with empty ones, all in one, first and last empty, none at all, a group alone.
@@ -126,16 +126,27 @@ def test_traffic_of_a_loop_and_of_padding():
     assert once.read == {"x": 8 * 8 * 4, "weight": 2 * 8 * 16 * 4, "offsets": 16} and once.flops == 2 * 8 * 8 * 16
     loop = grouped_matmul_traffic(counts, K, N, FP32, path="naive")
     assert (loop.launches, loop.flops, loop.written) == (2, once.flops, once.written)
+    assert grouped_matmul_traffic(counts, K, N, FP32, path="plain").read["offsets"] == 3 * (8 * 3) + 2 * 8
     padded = grouped_matmul_traffic(counts, K, N, FP32, path="padded", activation="swiglu")
     assert padded.flops == 18 * (2 * 8 * 16 + 5 * 8) and padded.written == {"y": 18 * 8 * 4} and padded.launches == 1
 
 
 def test_the_plan_follows_the_rows_of_a_group():
-    def path(slots, groups, itemsize=2):
-        return plan(slots, groups, 4096, False, itemsize, None, INTERPRETED).path
+    def path(slots, groups, itemsize=2, able=PORTABLE):
+        return plan(slots, groups, 4096, False, itemsize, None, INTERPRETED, able).path
 
     assert [path(2, 8), path(128, 8), path(129, 8), path(1024, 64)] == ["decode", "decode", "plain", "decode"]
     assert path(2, 8, itemsize=4) == "plain"
+    assert path(129, 8, able=("persistent", *PORTABLE)) == "persistent"
+
+
+def test_a_wide_tile_is_taken_where_it_is_full_and_programs_have_one():
+    def tile(slots, groups, N, swiglu=False, path="persistent"):
+        return plan(slots, groups, N, swiglu, 2, path, Device(132, 0)).tile["BLOCK_N"]
+
+    assert [tile(8192, 8, N) for N in (4096, 1408, 100, 257)] == [256, 128, 128, 128]
+    assert [tile(8192, 8, N, swiglu=True) for N in (1408, 1200)] == [128, 64]
+    assert [tile(slots, 64, 2048, path="decode") for slots in (6, 48)] == [64, 128]
 
 
 def test_fewer_multiprocessors_do_the_same():
@@ -161,10 +172,11 @@ def test_ten_runs_give_the_same_bits():
 def test_nothing_is_spilled(arch, instruction):
     x, weight = (torch.empty(shape, dtype=BF16, device=DEVICE) for shape in ((512, 4096), (8, 4096, 2816)))
     offsets = offsets_of([64] * 8)
-    fused = {"rows": offsets.new_zeros(512), "activation": "swiglu"}
+    wide, narrow, fused = {}, {}, {"rows": offsets.new_zeros(512), "activation": "swiglu"}
     for path in (*PORTABLE, "persistent") if arch >= 90 else PORTABLE:
-        for options in ({}, fused) if arch == 90 else (fused,):
-            (kernel,) = compiled(grouped_matmul, x, weight, offsets, path=path, arch=arch, **options)
+        for options in (wide, narrow, fused) if path == "persistent" else (wide, fused) if arch == 90 else (fused,):
+            matrices = weight[:, :, :1408].contiguous() if options is narrow else weight
+            (kernel,) = compiled(grouped_matmul, x, matrices, offsets, path=path, arch=arch, **options)
             assert kernel.spills == 0 and kernel.shared <= SHARED
             assert kernel.matrix_instruction == ("mma.sync" if path == "decode" else instruction)
 

@@ -8,11 +8,11 @@ import torch
 
 from instruments import backend
 from instruments.compiled import compiled
-from instruments.gpus import GPUS
 from kernels.grouped_matmul import grouped_matmul, grouped_matmul_reference
 from kernels.grouped_matmul_hopper import launch, takes
 from kernels.grouped_matmul_persistent import RAGGED, describable, ragged
 from kernels.grouped_matmul_plan import plan
+from kernels.rows import INTERPRETED
 from tests.kernels.tools import BF16, DEVICE, FP16, SPILLS, assert_close, randn
 
 SOME = torch.empty(16, 16, 16, dtype=BF16, device=DEVICE)
@@ -24,7 +24,7 @@ def compile_product(transposed, swiglu, gathered):
     x, y = torch.empty(512, 256, dtype=BF16), torch.empty(512, 256 if swiglu else 512, dtype=BF16)
     weight = torch.empty(3, 512, 256, dtype=BF16).mT if transposed else torch.empty(3, 256, 512, dtype=BF16)
     rows = torch.zeros(512, dtype=torch.int32) if gathered else None
-    chosen = plan(512, 3, y.shape[1], swiglu, 2, "hopper", GPUS["H200"])
+    chosen = plan(512, 3, y.shape[1], swiglu, 2, "hopper", INTERPRETED)
     given = chosen.tile, chosen.programs, chosen.group_m
     (kernel,) = compiled(launch, x, weight, torch.zeros(4, dtype=torch.int32), rows, y, swiglu, *given)
     return kernel
@@ -96,7 +96,7 @@ def test_it_is_refused_elsewhere():
 def test_it_is_never_interpreted():
     x, offsets = torch.randn(16, 16).to(BF16), torch.tensor([0, 16], dtype=torch.int32)
     with backend.interpret(), pytest.raises(RuntimeError, match="grouped_hopper_kernel is written in Gluon"):
-        chosen = plan(16, 1, 16, False, 2, "hopper", GPUS["H200"])
+        chosen = plan(16, 1, 16, False, 2, "hopper", INTERPRETED)
         launch(x, x[None], offsets, None, torch.empty(16, 16, dtype=BF16), False, chosen.tile, 1, 16)
 
 
