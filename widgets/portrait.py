@@ -244,9 +244,13 @@ def _sizes(arguments) -> dict:
 
 def _sizes_of(case: Case, model: _Model) -> dict:
     """The same of a record. Where its shape lacks the queries, they are as many as the keys, or one where key heads
-    have a number of their own, as in decoding."""
+    have a number of their own, as in decoding. Rows of groups are taken as evenly spread."""
     names, sizes = model.lengths, {"size": int(np.prod(case.shape)), "dtype": DTYPES.get(case.dtype)}
     sizes |= {name: scheme for name, scheme in model.dtypes.items() if name.endswith("_scheme")}
+    if "counts" in names:
+        tokens, groups, top_k, *others = case.shape
+        each, more = divmod(tokens * top_k, groups)
+        return sizes | {"counts": [each + (group < more) for group in range(groups)]} | dict(zip(names[1:], others))
     if "queries" in names and len(case.shape) < len(names):
         names = [name for name in names if name != "queries"]
         sizes["queries"] = 1 if "kv_heads" in names else case.shape[names.index("keys")]
