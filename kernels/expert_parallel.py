@@ -94,7 +94,8 @@ class Chunk:
 def exchange_counts(counts: torch.Tensor, chunks: int, group=None) -> tuple[list[Chunk], torch.Tensor]:
     """counts [ranks, experts] int32: rows that this rank has for each rank's experts -> the chunks, and the counts that
     each rank has for this one's experts, as large. The host waits here, for it is to say how many rows travel."""
-    both = torch.stack([counts, counts])  # to, from
+    both = counts.new_empty(2, *counts.shape)  # to, from
+    both[0] = counts
     dist.all_to_all_single(both[1], both[0], group=group)
     to, from_ = both.tolist()
     planned = []
@@ -142,21 +143,20 @@ def expert_parallel_layer(
     planned, received = exchange_counts(counts.view(ranks, local), chunks, group)
 
     taken = [sum(chunk.sent) for chunk in planned]
-    *parts, dropped = rows.split([*taken, len(rows) - sum(taken)])
+    *parts, free = rows.split([*taken, len(rows) - sum(taken)])  # free: what is dropped leaves rows over
     dispatched = [exchange(part, chunk.sent, chunk.received, group) for part, chunk in zip(parts, planned)]
     by_expert = sort_runs(received, chunks, [sum(chunk.received) for chunk in planned])
     returned = []
     for part, chunk, sorting, (arrived, wait) in zip(parts, planned, by_expert, dispatched):
         wait()
         mine = slice(chunk.first, chunk.last)
-        y = combine(
-            experts(arrived, w_gate_up[mine], w_down[mine], sorting, sms=sms), sorting
-        )  # in the order they came
+        y = experts(arrived, w_gate_up[mine], w_down[mine], sorting, sms=sms)
+        y = combine(y, sorting)  # in the order in which they came
         returned.append(exchange(y, chunk.received, chunk.sent, group, into=part))  # where its rows were sent from
     for _, wait in returned:
         wait()
     if wants_grad(*(part for part, _ in returned)):
-        rows = torch.cat([*(part for part, _ in returned), dropped])
+        rows = torch.cat([*(part for part, _ in returned), free])
     return combine(rows, permutation, routing.gates)
 
 
