@@ -4,6 +4,7 @@
     h200.case("rmsnorm", 8192, 8192).us("bytes-first")
     h200.counter("rmsnorm", "two_pass", 65536, 8192).dram_read
     h200.machine.latency[-1].ns
+    load_parallel("h200", 2).step(model="Mixtral", routing="even", part="whole", chunks=4).us
 
 Microseconds (us) are medians, us_p20 and us_p80 the 20% and 80% quantiles, over the replays of a CUDA graph, in turns
 with the others of the same list (instruments/timing.py). GB are 10**9 bytes, read plus written.
@@ -289,6 +290,120 @@ class Machine(Record):
         )
 
 
+# What bench/expert_parallel.py measures
+
+
+class AllToAll(Record):
+    """Every rank sends each of the others as many bytes. bytes: that a rank sends to all others together, what stays
+    with it not counted; gbps: these over us, one direction. ctas: thread blocks that NCCL may use, 0 for its choice."""
+
+    bytes: int
+    ctas: int
+    us: float
+    us_p20: float
+    us_p80: float
+    gbps: float
+
+
+class Same(Record):
+    """The layer over the ranks beside the same on one GPU. error: ||difference|| / ||result||; equal: in every bit."""
+
+    dtype: str
+    tokens: int
+    experts: int
+    top_k: int
+    hidden: int
+    inter: int
+    chunks: int
+    equal: bool
+    error: float
+
+
+class Step(Record):
+    """A forward step of the layer; us: of the slowest rank. part: whole; products, without the exchanges; or exchanges,
+    without the products. tokens: of each rank. sms: multiprocessors for products, 0 for all; ctas: as in AllToAll.
+    link: as in Timeline. rows: that each rank multiplies; sent: bytes that each rank sends to others in dispatch."""
+
+    model: str
+    routing: str
+    part: str
+    link: str
+    tokens: int
+    experts: int
+    top_k: int
+    hidden: int
+    inter: int
+    chunks: int
+    sms: int
+    ctas: int
+    us: float
+    us_p20: float
+    us_p80: float
+    rows: tuple[int, ...]
+    sent: tuple[int, ...]
+
+
+class Span(Record):
+    """A kernel on a GPU: which lane it is in (link, experts, rows), what it does, when it begins and how long it takes,
+    in microseconds."""
+
+    lane: str
+    name: str
+    start: float
+    us: float
+
+
+class Timeline(Record):
+    """The kernels of one step, by rank, from the first one's beginning. link: NVLink, or host memory, where NCCL was
+    told not to send from GPU to GPU."""
+
+    model: str
+    routing: str
+    link: str
+    chunks: int
+    sms: int
+    rows: tuple[int, ...]
+    ranks: list[list[Span]]
+
+
+class Parallel(Record, kw_only=True):
+    """All that is recorded of some GPUs of one kind in one host."""
+
+    schema_version: Literal[1] = 1
+    device: str
+    ranks: int
+    driver: str
+    torch: str
+    triton: str
+    nccl: str
+    date: str
+    all_to_all: list[AllToAll] = []
+    same: list[Same] = []
+    steps: list[Step] = []
+    timelines: list[Timeline] = []
+
+    @property
+    def provenance(self) -> str:
+        """One line for captions: devices, versions, date."""
+        return f"{self.ranks} {self.device}, torch {self.torch}, triton {self.triton}, NCCL {self.nccl}, {self.date}"
+
+    def step(self, **wanted) -> Step:
+        """The first step whose fields are those given. Raises ValueError where there is none."""
+        return _first("step", self.steps, wanted)
+
+    def timeline(self, **wanted) -> Timeline:
+        """The first timeline whose fields are those given. Raises ValueError where there is none."""
+        return _first("timeline", self.timelines, wanted)
+
+
+def _first(kind: str, records: list, wanted: dict):
+    for record in records:
+        if all(getattr(record, name) == value for name, value in wanted.items()):
+            return record
+    known = {tuple(getattr(record, name) for name in wanted) for record in records}
+    raise ValueError(f"{', '.join(wanted)}: no {kind} with {tuple(wanted.values())}, expected one of: {sorted(known)}")
+
+
 class Figures(Record, kw_only=True):
     """All that is recorded of one GPU.
 
@@ -376,24 +491,36 @@ def load(gpu: str) -> Figures:
     return read(RESULTS / f"{gpu.lower()}.json")
 
 
-def read(path: Path) -> Figures:
+@cache
+def load_parallel(gpu: str, ranks: int) -> Parallel:
+    """What is recorded of so many GPUs of one kind together. Raises ValueError where nothing is."""
+    return read(parallel_place(gpu.lower(), ranks), Parallel)
+
+
+def parallel_place(gpu: str, ranks: int) -> Path:
+    """Where figures of several GPUs lie."""
+    return RESULTS / "parallel" / f"{gpu}-x{ranks}.json"
+
+
+def read(path: Path, kind: type = Figures) -> Figures | Parallel:
     """The figures in one file. Raises ValueError where there is none, or something else in it, and says where."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Figures)
+        return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such file; bench/run.py makes it") from None
+        script = "run" if kind is Figures else "expert_parallel"
+        raise ValueError(f"{path}: no such file; bench/{script}.py makes it") from None
     except msgspec.DecodeError as error:
         raise ValueError(f"{path.name}: not figures as instruments/results.py has them: {error}") from None
 
 
-def encode(figures: Figures) -> bytes:
+def encode(figures: Figures | Parallel) -> bytes:
     """What a file of figures holds. Raises ValueError where one is not a finite number, or not of its field's type."""
     text = json.dumps(msgspec.to_builtins(figures), indent=1, allow_nan=False).encode() + b"\n"
-    msgspec.json.decode(text, type=Figures)
+    msgspec.json.decode(text, type=type(figures))
     return text
 
 
-def store(figures: Figures, path: Path) -> None:
+def store(figures: Figures | Parallel, path: Path) -> None:
     """Write figures to `path`, all of them or nothing."""
     text = encode(figures)
     path.parent.mkdir(parents=True, exist_ok=True)

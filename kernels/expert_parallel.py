@@ -14,7 +14,7 @@ gloo on CPUs.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -81,43 +81,41 @@ def chunk_bounds(experts: int, chunks: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Rows that travel together. sent, received: how many to and from each rank. first, last: its experts of this rank.
-    permutation: of the rows that this rank receives, by those experts."""
+    """Rows that travel together. sent, received: how many to and from each rank. first, last: as in chunk_bounds."""
 
     sent: list[int]
     received: list[int]
     first: int
     last: int
-    permutation: Permutation
 
 
-def plan_chunks(sequence: torch.Tensor, counts: torch.Tensor, experts: int, chunks: int, group=None) -> list[Chunk]:
-    """Tells every rank how many rows come, waits until it is told the same, and sorts what will come by expert.
+def exchange_counts(counts: torch.Tensor, chunks: int, group=None) -> tuple[list[Chunk], torch.Tensor]:
+    """counts [ranks, experts] int32: rows that this rank has for each rank's experts -> the chunks, and the counts that
+    each rank has for this one's experts, as large. The host waits here, for it is to say how many rows travel."""
+    received = torch.empty_like(counts)
+    dist.all_to_all_single(received, counts, group=group)
+    to, from_ = torch.stack([counts, received]).cpu()
+    planned = []
+    for first, last in chunk_bounds(counts.shape[1], chunks):
+        rows = (each[:, first:last].sum(dim=1).tolist() for each in (to, from_))
+        planned.append(Chunk(*rows, first, last))
+    return planned, received
 
-    sequence: order_of_sending, on the device. counts [ranks * experts], int32: rows for each expert, in that order.
-    """
-    sent = torch.empty_like(counts)
-    sent[sequence] = counts  # by rank and expert
-    received = torch.empty_like(sent)
-    dist.all_to_all_single(received, sent, group=group)
-    to, from_ = (each.view(-1, experts) for each in torch.stack([sent, received]).cpu())  # the host waits here
-    total = int(from_.sum())
-    expert = (sequence % experts).repeat_interleave(received[sequence], output_size=total)  # [total], as they will come
-    every = permute(expert[:, None].to(torch.int32), experts)
-    planned, start = [], 0
-    for first, last in chunk_bounds(experts, chunks):
-        here = from_[:, first:last].sum(dim=1)
-        rows = slice(start, start + int(here.sum()))
-        local = replace(
-            every,
-            offsets=every.offsets[first : last + 1] - start,
-            tokens=every.tokens[rows] - start,
-            rows=every.rows[rows] - start,
-            counts=every.counts[first:last],
-        )
-        planned.append(Chunk(to[:, first:last].sum(dim=1).tolist(), here.tolist(), first, last, local))
+
+def sort_received(received: torch.Tensor, sequence: torch.Tensor, planned: list[Chunk]) -> list[Permutation]:
+    """For each chunk, its rows by expert. received: as exchange_counts gives it; sequence: order_of_sending."""
+    total = sum(sum(chunk.received) for chunk in planned)
+    expert = sequence % received.shape[1]
+    expert = expert.repeat_interleave(received.flatten()[sequence], output_size=total)  # [total], as the rows come
+    every = permute(expert[:, None].to(torch.int32), received.shape[1])
+    parts, start = [], 0
+    for chunk in planned:
+        rows = slice(start, start + sum(chunk.received))
+        offsets = every.offsets[chunk.first : chunk.last + 1] - start
+        tokens, places = every.tokens[rows] - start, every.rows[rows] - start
+        parts.append(Permutation(offsets, tokens, places, every.counts[chunk.first : chunk.last]))
         start = rows.stop
-    return planned
+    return parts
 
 
 def expert_parallel_layer(
@@ -150,22 +148,25 @@ def expert_parallel_layer(
     if not 1 <= chunks <= local:
         raise ValueError(f"chunks: got {chunks}, expected 1 to {local}, the experts of a rank")
     sequence = torch.tensor(order_of_sending(ranks, local, chunks), device=x.device)
-    place = torch.empty_like(sequence, dtype=torch.int32)
-    place[sequence] = torch.arange(len(sequence), dtype=torch.int32, device=x.device)
+    place = sequence.argsort().to(torch.int32)  # of each expert, in that order
 
     routing = route(x, router, top_k, order=order, renormalize=renormalize)
-    permutation = permute(place[routing.experts], len(sequence), capacity)
-    planned = plan_chunks(sequence, permutation.offsets.diff(), local, chunks, group)
-    taken = [sum(chunk.sent) for chunk in planned]
+    permutation = permute(place[routing.experts], len(place), capacity)
+    counts = permutation.offsets.diff()[place].view(ranks, local)
     rows = gather_rows(x, permutation)
+    planned, received = exchange_counts(counts, chunks, group)
+
+    taken = [sum(chunk.sent) for chunk in planned]
     *parts, dropped = rows.split([*taken, len(rows) - sum(taken)])
     dispatched = [exchange(part, chunk.sent, chunk.received, group) for part, chunk in zip(parts, planned)]
+    by_expert = sort_received(received, sequence, planned)
     returned = []
-    for part, chunk, (arrived, wait) in zip(parts, planned, dispatched):
+    for part, chunk, sorting, (arrived, wait) in zip(parts, planned, by_expert, dispatched):
         wait()
         mine = slice(chunk.first, chunk.last)
-        y = experts(arrived, w_gate_up[mine], w_down[mine], chunk.permutation, sms=sms)
-        y = combine(y, chunk.permutation)  # in the order they came
+        y = combine(
+            experts(arrived, w_gate_up[mine], w_down[mine], sorting, sms=sms), sorting
+        )  # in the order they came
         returned.append(exchange(y, chunk.received, chunk.sent, group, into=part))  # where its rows were sent from
     for _, wait in returned:
         wait()

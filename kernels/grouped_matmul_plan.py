@@ -1,11 +1,12 @@
 """How grouped products are laid out, by the rows of a group, and what they move: from one table of plans.
 
-The numbers of the tiles are a neighbour's, matmul.py's and weight_only.py's.
+The tiles of 16-bit elements were the fastest of some dozens on an H200; those of fp32 are a neighbour's, matmul.py's.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 
 import torch
 
@@ -37,10 +38,16 @@ def _tile(m: int, n: int, k: int, warps: int, stages: int) -> dict:
 
 
 PATHS = (
+    Path("decode", 16, 2, _tile(16, 128, 64, 4, 4), 3),
     Path("decode", 16, 2, _tile(16, 64, 128, 4, 4), 4),
+    Path("hopper", NO_LIMIT, 2, _tile(128, 256, 64, 4, 4), 1),
+    Path("persistent", NO_LIMIT, 2, _tile(128, 256, 64, 8, 4), 1),
+    Path("persistent", NO_LIMIT, 2, _tile(128, 128, 64, 4, 5), 1),
     Path("plain", NO_LIMIT, 2, _tile(128, 128, 32, 8, 4), 1),
     Path("plain", NO_LIMIT, 4, _tile(64, 64, 32, 4, 3), 2),
 )
+EMPTY = 16  # of a wide tile's columns, one in so many may lie outside y
+PORTABLE = ("decode", "plain")  # that run anywhere
 
 
 @dataclass(frozen=True)
@@ -54,21 +61,39 @@ class Plan:
 
 
 @cache
-def plan(slots: int, groups: int, N: int, swiglu: bool, itemsize: int, path: str | None, gpu: Device | GPU) -> Plan:
-    """How so many rows in so many groups are multiplied, to N columns of y: by the path named, or the first of PATHS
-    for as many rows a group."""
+def plan(
+    slots: int,
+    groups: int,
+    N: int,
+    swiglu: bool,
+    itemsize: int,
+    path: str | None,
+    gpu: Device,
+    able: tuple[str, ...] = PORTABLE,
+) -> Plan:
+    """How so many rows in so many groups are multiplied, to N columns of y: by the path named, or the first of those
+    in PATHS that are able to and take as many rows a group. Of its tiles the widest is taken that keeps every
+    multiprocessor busy and whose columns are nearly all in y, else the last."""
     fitting = [
         row
         for row in PATHS
-        if itemsize <= row.itemsize and (path == row.name or path is None and slots <= row.rows * groups)
+        if itemsize <= row.itemsize
+        and (path == row.name or path is None and row.name in able and slots <= row.rows * groups)
     ]
     if not fitting:
-        names = ", ".join(dict.fromkeys(row.name for row in PATHS))
-        raise ValueError(f"path: got {path!r} for {itemsize}-byte elements, expected None or one of {names}")
-    chosen = fitting[0]
-    tile = chosen.tile | {"BLOCK_N": chosen.tile["BLOCK_N"] // (2 if swiglu else 1)}
-    most = (slots // tile["BLOCK_M"] + min(groups, slots)) * triton.cdiv(N, tile["BLOCK_N"])  # tiles there can be
-    return Plan(chosen.name, tile, chosen.group_m, min(chosen.programs * gpu.sms, most))
+        raise ValueError(
+            f"path: got {path!r} for {itemsize}-byte elements, expected None, 'plain' or, with 16 bits, 'decode', "
+            "'persistent' or 'hopper'"
+        )
+    for row in fitting:
+        if (row.name, row.itemsize) != (fitting[0].name, fitting[0].itemsize):
+            break
+        chosen, block_n = row, row.tile["BLOCK_N"] // (2 if swiglu else 1)
+        across = triton.cdiv(N, block_n)
+        tiles = (slots // row.tile["BLOCK_M"] + min(groups, slots)) * across  # there can be
+        if tiles >= gpu.sms and (across * block_n - N) * EMPTY <= N:
+            break
+    return Plan(chosen.name, chosen.tile | {"BLOCK_N": block_n}, chosen.group_m, min(chosen.programs * gpu.sms, tiles))
 
 
 def check_index(name: str, tensor, like: torch.Tensor, length: int | None = None):
@@ -95,7 +120,8 @@ def grouped_matmul_traffic(
     """What a grouped product of groups of so many rows with a weight [len(counts), K, N] moves.
 
     path: 'minimum', each byte once; 'naive', a launch for each group that has rows; 'padded', one for all groups, each
-    padded to the rows of the largest; or what the programs of a path ask for on a GPU, None for the one that is chosen.
+    padded to the rows of the largest; or what the programs of a path ask for on a GPU, None for the one that is chosen
+    where no descriptors are, as in the interpreter.
     tokens: rows of x where the gather is part of the load, all of them chosen; else x has a row for each of y's.
     """
     counts, size = list(counts), dtype.itemsize
@@ -112,13 +138,19 @@ def grouped_matmul_traffic(
         if path == "minimum":
             read |= {"offsets": 4 * (groups + 1), **index}
         return Traffic(read, y, flops, launches=touched if path == "naive" else 1)
-    chosen = plan(slots, groups, columns, activation is not None, size, path, gpu)
-    down = sum(triton.cdiv(count, chosen.tile["BLOCK_M"]) for count in counts)  # rows of tiles
-    across = triton.cdiv(columns, chosen.tile["BLOCK_N"])
+    chosen = plan(slots, groups, columns, activation is not None, size, path, Device(gpu.sms, gpu.shared_per_sm))
+    block_m, block_n = chosen.tile["BLOCK_M"], chosen.tile["BLOCK_N"]
+    down = [triton.cdiv(count, block_m) for count in counts]  # rows of tiles of a group
+    across, x_rows, wide = triton.cdiv(columns, block_n), slots, N
+    if chosen.path in ("persistent", "hopper") and tokens is None:  # a tile reaches into the rows of the next groups
+        begins = accumulate(counts, initial=0)
+        x_rows = sum(min(tiles * block_m, slots - begin) for tiles, begin in zip(down, begins))
+    if chosen.path in ("persistent", "hopper") and activation:  # and one of gate's columns into those of up
+        wide = min(across * block_n, N) + columns
     read = {
-        "x": slots * K * across * size,
-        "weight": down * K * N * size,
-        "offsets": 8 * groups * chosen.programs + 8 * down * across,
+        "x": x_rows * K * across * size,
+        "weight": sum(down) * K * wide * size,
+        "offsets": 8 * groups * chosen.programs + 8 * sum(down) * across,
         **{name: nbytes * across for name, nbytes in index.items()},
     }
     return Traffic(read, y, flops, launches=1)

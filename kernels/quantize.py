@@ -41,9 +41,7 @@ def quantize_groups_kernel(
     groups_per_row,
     FORMAT: tl.constexpr,
     SCALE: tl.constexpr,
-    PACKED: tl.constexpr,
     LARGEST: tl.constexpr,
-    LARGEST_BITS: tl.constexpr,
     ROUND_UP: tl.constexpr,
     NATIVE: tl.constexpr,
     PARTIALS: tl.constexpr,
@@ -64,9 +62,9 @@ def quantize_groups_kernel(
     at = x_ptr + top * row_stride + (row[:, None] * row_stride + (start[:, None] + col) * col_stride)  # [GROUPS, BLOCK]
     x = tl.load(at, mask=col < count[:, None], other=0.0).to(tl.float32)
     quantize_tile(
-        x, row * cols + start, count, tl.arange(0, GROUPS),
-        codes_ptr + (top * cols // 2 if PACKED else top * cols), scales_ptr, partial_ptr, tensor_scale_ptr,
-        FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, NATIVE, PARTIALS, GROUPS, BLOCK,
+        x, top * cols, row * cols + start, count, tl.arange(0, GROUPS),
+        codes_ptr, scales_ptr, partial_ptr, tensor_scale_ptr,
+        FORMAT, SCALE, LARGEST, ROUND_UP, NATIVE, PARTIALS, GROUPS, BLOCK,
     )  # fmt: skip
 
 
@@ -81,9 +79,7 @@ def quantize_squares_kernel(
     cols,
     FORMAT: tl.constexpr,
     SCALE: tl.constexpr,
-    PACKED: tl.constexpr,
     LARGEST: tl.constexpr,
-    LARGEST_BITS: tl.constexpr,
     ROUND_UP: tl.constexpr,
     NATIVE: tl.constexpr,
     ROWS: tl.constexpr,
@@ -100,9 +96,9 @@ def quantize_squares_kernel(
     at = x_ptr + row[:, None] * row_stride + (start + col) * col_stride  # [ROWS, BLOCK]
     x = tl.load(at, mask=col < count[:, None], other=0.0).to(tl.float32)
     amax = largest_magnitude(largest_magnitude(x, 1), 0)
-    scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, LARGEST_BITS, ROUND_UP)
+    scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, ROUND_UP)
     tl.store(scales_ptr + program, scale)
-    store_codes(codes_ptr, row * cols + start, count, x * inverse, FORMAT, PACKED, LARGEST, NATIVE, ROWS, BLOCK)
+    store_codes(codes_ptr, 0, row * cols + start, count, x * inverse, FORMAT, LARGEST, NATIVE, ROWS, BLOCK)
 
 
 @triton.jit

@@ -7,7 +7,6 @@ and no more, so the sum is rounded as the format wants it, to nearest even. What
 product or has passed a minimum, so nothing changes where the compiler makes one multiply-add of both.
 """
 
-import struct
 from functools import cache
 
 import torch
@@ -36,14 +35,12 @@ def has_fp8(device: torch.device) -> bool:
 def coding(scheme: Scheme, device: torch.device) -> dict:
     """What kernels that quantise want to know of a scheme, by the names of their constexprs.
 
-    LARGEST_BITS: of fp32. NATIVE: whether FP8 is rounded by the GPU's own conversion, which gives the same.
+    NATIVE: whether FP8 is rounded by the GPU's own conversion, which gives the same.
     """
     return {
         "FORMAT": scheme.format,
         "SCALE": "tensor" if scheme.block == (None, None) else scheme.scale_format,
-        "PACKED": scheme.bits == 4,
         "LARGEST": float(scheme.largest),
-        "LARGEST_BITS": struct.unpack("<i", struct.pack("<f", scheme.largest))[0],
         "ROUND_UP": scheme.scale_rounding == "up",
         "NATIVE": scheme.format == "e4m3" and has_fp8(device),
     }
@@ -171,18 +168,16 @@ def scale_of_tensor(partial_ptr, scale_ptr, LARGEST: tl.constexpr, PARTIALS: tl.
 
 
 @triton.jit
-def block_scale(
-    amax, tensor_scale, SCALE: tl.constexpr, LARGEST: tl.constexpr, LARGEST_BITS: tl.constexpr, ROUND_UP: tl.constexpr
-):
+def block_scale(amax, tensor_scale, SCALE: tl.constexpr, LARGEST: tl.constexpr, ROUND_UP: tl.constexpr):
     """(scale as it is stored, 1 / what it is worth in fp32) of blocks; tensor_scale is looked at for SCALE e4m3."""
     if SCALE == "fp32":
         scale = fp32_scale(amax, LARGEST)
         return scale, tl.div_rn(1.0, scale)
     elif SCALE == "e8m0":
-        bits = amax.to(tl.int32, bitcast=True)
-        code = (bits >> 23) - ((LARGEST_BITS >> 23) - 127)
+        bits, largest = amax.to(tl.int32, bitcast=True), tl.full([], LARGEST, tl.float32).to(tl.int32, bitcast=True)
+        code = (bits >> 23) - ((largest >> 23) - 127)
         if ROUND_UP:
-            code += ((bits & 0x7FFFFF) > (LARGEST_BITS & 0x7FFFFF)).to(tl.int32)
+            code += ((bits & 0x7FFFFF) > (largest & 0x7FFFFF)).to(tl.int32)
         code = tl.where(bits >= FP32_INF_BITS, E8M0_NAN, tl.maximum(code, 0))
         return code.to(tl.uint8), ((254 - code) << 23).to(tl.float32, bitcast=True)
     else:

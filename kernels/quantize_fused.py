@@ -43,9 +43,7 @@ def swiglu_quantize_kernel(
     groups_per_row,
     FORMAT: tl.constexpr,
     SCALE: tl.constexpr,
-    PACKED: tl.constexpr,
     LARGEST: tl.constexpr,
-    LARGEST_BITS: tl.constexpr,
     ROUND_UP: tl.constexpr,
     NATIVE: tl.constexpr,
     FLAT: tl.constexpr,
@@ -69,9 +67,9 @@ def swiglu_quantize_kernel(
     up = tl.load(up_ptr + (row_at * up_row_stride + col * up_col_stride), mask=mask, other=0.0).to(tl.float32)
     y = gate / (1 + tl.exp2(gate * -LOG2E)) * up
     quantize_tile(
-        y, row * cols + start, count, tl.arange(0, GROUPS),
-        codes_ptr + (top * cols // 2 if PACKED else top * cols), scales_ptr, tensor_scale_ptr, tensor_scale_ptr,
-        FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, NATIVE, 0, GROUPS, BLOCK,
+        y, top * cols, row * cols + start, count, tl.arange(0, GROUPS),
+        codes_ptr, scales_ptr, tensor_scale_ptr, tensor_scale_ptr,
+        FORMAT, SCALE, LARGEST, ROUND_UP, NATIVE, 0, GROUPS, BLOCK,
     )  # fmt: skip
 
 

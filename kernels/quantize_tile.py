@@ -23,23 +23,26 @@ def groups_at(first, rows, cols, groups_per_row, FLAT: tl.constexpr, GROUPS: tl.
 @triton.jit
 def store_codes(
     codes_ptr,
+    first,
     code_at,
     count,
     y,
     FORMAT: tl.constexpr,
-    PACKED: tl.constexpr,
     LARGEST: tl.constexpr,
     NATIVE: tl.constexpr,
     ROWS: tl.constexpr,
     COLS: tl.constexpr,
 ):
-    """The codes of y [ROWS, COLS], in units of its scales, to contiguous memory, two a byte where PACKED. code_at
-    [ROWS]: the places of the rows' first codes, even where packed; count [ROWS]: how many of each row there are."""
-    if PACKED:
+    """The codes of y [ROWS, COLS], in units of its scales, to contiguous memory, two a byte where they have four bits.
+    first, code_at [ROWS]: their sums are the places of the rows' first codes, both even where two share a byte; count
+    [ROWS]: how many of each row there are."""
+    if FORMAT == "e2m1" or FORMAT == "int4":
+        codes_ptr += first // 2
         half = tl.arange(0, COLS // 2)[None, :]
         pairs = encode_pairs(y, FORMAT, LARGEST, ROWS, COLS)
         tl.store(codes_ptr + code_at[:, None] // 2 + half, pairs, mask=half < count[:, None] // 2)
     else:
+        codes_ptr += first
         col = tl.arange(0, COLS)[None, :]
         code = encode(y, FORMAT, LARGEST, NATIVE)
         tl.store(codes_ptr + code_at[:, None] + col, code, mask=col < count[:, None])
@@ -48,6 +51,7 @@ def store_codes(
 @triton.jit
 def quantize_tile(
     y,
+    first,
     code_at,
     count,
     scale_at,
@@ -57,9 +61,7 @@ def quantize_tile(
     tensor_scale_ptr,
     FORMAT: tl.constexpr,
     SCALE: tl.constexpr,
-    PACKED: tl.constexpr,
     LARGEST: tl.constexpr,
-    LARGEST_BITS: tl.constexpr,
     ROUND_UP: tl.constexpr,
     NATIVE: tl.constexpr,
     PARTIALS: tl.constexpr,
@@ -68,7 +70,7 @@ def quantize_tile(
 ):
     """Groups y [GROUPS, BLOCK], fp32, to memory as codes and scales; what is no value of a group is 0 in y.
 
-    code_at, count: as in store_codes. scale_at [GROUPS]: the places of the groups' scales, for groups of any values.
+    first, code_at, count: as in store_codes. scale_at [GROUPS]: the places of the groups' scales, where they have some.
     SCALE: 'tensor' for one scale of all, else the scheme's; it and e4m3 want the tensor's, see scale_of_tensor.
     """
     if SCALE == "tensor":
@@ -78,7 +80,7 @@ def quantize_tile(
         if SCALE == "e4m3":
             of_tensor = scale_of_tensor(partial_ptr, tensor_scale_ptr, LARGEST * E4M3_LARGEST, PARTIALS)
         amax = largest_magnitude(y, 1)
-        scale, inverse = block_scale(amax, of_tensor, SCALE, LARGEST, LARGEST_BITS, ROUND_UP)  # [GROUPS]
+        scale, inverse = block_scale(amax, of_tensor, SCALE, LARGEST, ROUND_UP)  # [GROUPS]
         tl.store(scales_ptr + scale_at, scale, mask=count > 0)
         inverse = inverse[:, None]
-    store_codes(codes_ptr, code_at, count, y * inverse, FORMAT, PACKED, LARGEST, NATIVE, GROUPS, BLOCK)
+    store_codes(codes_ptr, first, code_at, count, y * inverse, FORMAT, LARGEST, NATIVE, GROUPS, BLOCK)

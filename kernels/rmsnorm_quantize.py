@@ -43,9 +43,7 @@ def rmsnorm_quantize_resident_kernel(
     eps,
     FORMAT: tl.constexpr,
     SCALE: tl.constexpr,
-    PACKED: tl.constexpr,
     LARGEST: tl.constexpr,
-    LARGEST_BITS: tl.constexpr,
     ROUND_UP: tl.constexpr,
     NATIVE: tl.constexpr,
     GROUPS: tl.constexpr,
@@ -62,9 +60,9 @@ def rmsnorm_quantize_resident_kernel(
     weight = tl.load(weight_ptr + col, mask=mask, other=0.0, eviction_policy="evict_last").to(tl.float32)
     y = x * weight * tl.rsqrt(tl.sum(tl.sum(x * x, axis=1), axis=0) / cols + eps)
     quantize_tile(
-        y, row * cols + start, cols - start, row * tl.cdiv(cols, BLOCK) + group,
+        y, row * cols, start, cols - start, row * tl.cdiv(cols, BLOCK) + group,
         codes_ptr, scales_ptr, tensor_scale_ptr, tensor_scale_ptr,
-        FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, NATIVE, 0, GROUPS, BLOCK,
+        FORMAT, SCALE, LARGEST, ROUND_UP, NATIVE, 0, GROUPS, BLOCK,
     )  # fmt: skip
 
 
@@ -81,9 +79,7 @@ def rmsnorm_quantize_streaming_kernel(
     eps,
     FORMAT: tl.constexpr,
     SCALE: tl.constexpr,
-    PACKED: tl.constexpr,
     LARGEST: tl.constexpr,
-    LARGEST_BITS: tl.constexpr,
     ROUND_UP: tl.constexpr,
     NATIVE: tl.constexpr,
     OF_ROW: tl.constexpr,
@@ -107,7 +103,7 @@ def rmsnorm_quantize_streaming_kernel(
     norm = tl.rsqrt(tl.sum(tl.sum(squares, axis=1), axis=0) / cols + eps)
     if OF_ROW:
         amax = largest_magnitude(largest_magnitude(largest, 1), 0) * norm
-        scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, LARGEST_BITS, ROUND_UP)
+        scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, ROUND_UP)
         tl.store(scales_ptr + row, scale)
     last = (tl.cdiv(cols, GROUPS * BLOCK) - 1) * (GROUPS * BLOCK)
     for back in tl.range(0, cols, GROUPS * BLOCK):  # backwards: what was read last is what a cache still has
@@ -115,14 +111,14 @@ def rmsnorm_quantize_streaming_kernel(
         col = start[:, None] + within
         x = tl.load(x_ptr + col * col_stride, mask=col < cols, other=0.0, eviction_policy="evict_first").to(tl.float32)
         weight = tl.load(weight_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_last").to(tl.float32)
-        y, code_at, count = x * weight * norm, row * cols + start, cols - start
+        y, count = x * weight * norm, cols - start
         if OF_ROW:
-            store_codes(codes_ptr, code_at, count, y * inverse, FORMAT, PACKED, LARGEST, NATIVE, GROUPS, BLOCK)
+            store_codes(codes_ptr, row * cols, start, count, y * inverse, FORMAT, LARGEST, NATIVE, GROUPS, BLOCK)
         else:
             quantize_tile(
-                y, code_at, count, row * tl.cdiv(cols, BLOCK) + start // BLOCK,
+                y, row * cols, start, count, row * tl.cdiv(cols, BLOCK) + start // BLOCK,
                 codes_ptr, scales_ptr, tensor_scale_ptr, tensor_scale_ptr,
-                FORMAT, SCALE, PACKED, LARGEST, LARGEST_BITS, ROUND_UP, NATIVE, 0, GROUPS, BLOCK,
+                FORMAT, SCALE, LARGEST, ROUND_UP, NATIVE, 0, GROUPS, BLOCK,
             )  # fmt: skip
 
 

@@ -6,14 +6,16 @@ What is compared is the codes. Peers are what one writes in PyTorch with its own
 import torch
 import torch.nn.functional as F
 
-from bench.cases import SHAPES, Case, by_columns, compiled, launch_of, random
+from bench.cases import Case, by_columns, compiled, launch_of, random
 from kernels.quantize import dequantize, dequantize_traffic, quantize, quantize_traffic
 from kernels.quantize_fused import rmsnorm_quantize, rmsnorm_quantize_traffic, swiglu_quantize, swiglu_quantize_traffic
 from kernels.quantize_schemes import SCHEMES, Quantized, Scheme, dequantize_reference, quantize_reference
 from kernels.rmsnorm import rmsnorm, rmsnorm_reference
 from kernels.swiglu import swiglu, swiglu_reference
 
-RAGGED = tuple((rows, cols + cols % 2) for rows, cols in SHAPES)  # even: four bits are packed two a byte
+#: Even widths, as four bits are packed two a byte: less than a group; whole groups that end inside a tile; a group that
+#: ends early; a norm's row that is streamed; a row that is read twice. Each size compiles every kernel anew.
+RAGGED = ((1, 2), (33, 128), (5, 1000), (2, 16386), (3, 33334))
 EPS = 1e-6
 OF_TENSOR = ("fp8_tensor", "nvfp4")
 
@@ -158,7 +160,10 @@ def counted() -> list:
 
 
 def sanitize(rows, cols, dtype):
-    """Every kernel in every scheme, and tensors whose columns lie together."""
+    """Every kernel in every scheme, and tensors whose columns lie together; in fp32, whose loads alone differ, on the
+    small sizes."""
+    if dtype == torch.float32 and cols > 1000:
+        return
     x, other = random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype)
     for scheme in SCHEMES.values():
         q = quantize(x, scheme)

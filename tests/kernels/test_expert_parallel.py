@@ -44,24 +44,40 @@ def layer(case):
     return x.split(tokens), router, w_gate_up, randn(COUNT, INTER, HIDDEN, seed=3) * taken.to(DEVICE)
 
 
-def shares(case, top_k=2):
-    """The arguments of each rank."""
+def shares(case):
+    """The tensors of each rank."""
     x, router, w_gate_up, w_down = layer(case)
-    return [(x[rank], router, *(w[3 * rank : 3 * rank + 3] for w in (w_gate_up, w_down)), top_k) for rank in range(2)]
+    return [(x[rank], router, *(w[3 * rank : 3 * rank + 3] for w in (w_gate_up, w_down))) for rank in range(2)]
 
 
-def every_case(arguments, dy):
-    """What one rank gets: {(case, options): its tokens' results}, and its gradients in the first case."""
-    found = {}
-    for case, given in arguments.items():
+def every_case(rank, dy):
+    """What one rank gets: its tokens' results by case, its gradients in the first one; and what it gets alone."""
+    found, where = {}, dy[0].device
+    for case in CASES:
+        given = [tensor.to(where) for tensor in shares(case)[rank][:4]]
         for chunks in CHUNKS:
-            found[case, chunks] = expert_parallel_layer(*given, chunks=chunks)
-    given = arguments["random"]
-    found["capacity"] = expert_parallel_layer(*given, capacity=4, chunks=3, sms=1)
-    found["order"] = expert_parallel_layer(*given[:4], 1, order="topk")
-    found["gradients"] = gradients(lambda *tensors: expert_parallel_layer(*tensors, 2, chunks=2), given[:4], dy)
+            found[case, chunks] = expert_parallel_layer(*given, 2, chunks=chunks)
+        if rank == 0:
+            x, *weights = layer(case)
+            found[case] = moe_layer(torch.cat(x).to(where), *(weight.to(where) for weight in weights), 2)
+    x, *weights = layer("random")
+    x, weights = [part.to(where) for part in x], [weight.to(where) for weight in weights]
+    given = [tensor.to(where) for tensor in shares("random")[rank][:4]]
+    found["capacity"] = expert_parallel_layer(*given, 2, capacity=4, chunks=3, sms=1)
+    found["capacity alone"] = moe_layer(x[rank], *weights, 2, capacity=4)
+    found["order"] = expert_parallel_layer(*given, 1, order="topk")
+    found["order alone"] = moe_layer(x[rank], *weights, 1, order="topk")
+    found["gradients"] = gradients(lambda *tensors: expert_parallel_layer(*tensors, 2, chunks=2), given, dy[rank])
+    for name, layer_of, tensors in (
+        ("cut", expert_parallel_layer, given),
+        ("cut alone", moe_layer, (x[rank], *weights)),
+    ):
+        found[name] = gradients(lambda *tensors: layer_of(*tensors, 2, capacity=4), tensors, dy[rank])[0]
+    if rank == 0:
+        together = torch.cat(x), *weights
+        found["gradients alone"] = gradients(lambda *tensors: moe_layer(*tensors, 2), together, torch.cat(dy))
     try:
-        expert_parallel_layer(*given, chunks=4)
+        expert_parallel_layer(*given, 2, chunks=4)
     except ValueError as error:
         found["error"] = str(error)
     return found
@@ -70,42 +86,38 @@ def every_case(arguments, dy):
 @pytest.fixture(scope="module")
 def found():
     dy = randn(53, HIDDEN, seed=5).split((33, 20))
-    return on_ranks(every_case, [({case: shares(case)[rank] for case in CASES}, dy[rank]) for rank in range(2)])
+    return on_ranks(every_case, [(rank, dy) for rank in range(2)])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_give_what_one_gives(found, case):
-    x, *weights = layer(case)
-    alone = moe_layer(torch.cat(x), *weights, 2).cpu()
     for chunks in CHUNKS:
-        assert torch.equal(torch.cat([rank[case, chunks] for rank in found]), alone)
+        assert torch.equal(torch.cat([rank[case, chunks] for rank in found]), found[0][case])
 
 
+@pytest.mark.once
 def test_capacity_is_of_a_ranks_tokens(found):
-    x, *weights = layer("random")
-    for rank in range(2):
-        alone = moe_layer(x[rank], *weights, 2, capacity=4).cpu()
-        assert torch.equal(found[rank]["capacity"], alone)
-        assert not torch.equal(alone, found[rank]["random", 1])
+    for rank in found:
+        assert torch.equal(rank["capacity"], rank["capacity alone"])
+        assert not torch.equal(rank["capacity"], rank["random", 1])
+        assert torch.allclose(rank["cut"], rank["cut alone"], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.once
 def test_options_of_the_router_reach_it(found):
-    x, *weights = layer("random")
-    alone = moe_layer(torch.cat(x), *weights, 1, order="topk").cpu()
-    assert torch.equal(torch.cat([rank["order"] for rank in found]), alone)
+    assert all(torch.equal(rank["order"], rank["order alone"]) for rank in found)
 
 
+@pytest.mark.once
 def test_gradients_travel_back(found):
-    x, router, w_gate_up, w_down = layer("random")
-    alone = gradients(
-        lambda *given: moe_layer(*given, 2), (torch.cat(x), router, w_gate_up, w_down), randn(53, HIDDEN, seed=5)
-    )
     dx, drouter, dw_gate_up, dw_down = zip(*(rank["gradients"] for rank in found))
     parts = torch.cat(dx), sum(drouter), torch.cat(dw_gate_up), torch.cat(dw_down)
-    for name, together, expected in zip(("x", "router", "w_gate_up", "w_down"), parts, alone):
-        assert (together.to(DEVICE) - expected).norm() <= 2e-6 * expected.norm(), name
+    for name, together, expected in zip(("x", "router", "w_gate_up", "w_down"), parts, found[0]["gradients alone"]):
+        assert (together - expected).norm() <= 2e-6 * expected.norm(), name
 
 
+@pytest.mark.once
 def test_more_chunks_than_experts_are_refused(found):
     assert found[0]["error"] == "chunks: got 4, expected 1 to 3, the experts of a rank"
 

@@ -1,0 +1,141 @@
+"""A layer of experts: eight large ones, as Mixtral 8x7B has them, and 64 small ones, as DeepSeek-V2-Lite has them.
+
+Logits are planned: router takes them from the first features of x as they stand, so that it is known which experts are
+chosen. They are Gumbel's numbers, whose k largest are k experts drawn at random; in `moe_layer_skewed` after Zipf's
+law is added, expert e being drawn as 1 / (e + 1).
+"""
+
+from functools import cache
+
+import torch
+import torch.nn.functional as F
+
+from bench.cases import Case, Counted, compiled, launch_of, random, with_gradients
+from instruments.backend import device
+from kernels.moe import experts_reference, moe_layer, moe_traffic
+from kernels.moe_router import route
+
+BF16 = torch.bfloat16
+MIXTRAL, FINE = (8, 2, 4096, 14336), (64, 6, 2048, 1408)  # experts, top_k, hidden, inter
+PREFILL, DECODE = 8192, (1, 8, 64)  # tokens
+RAGGED = ((1, 1, 1, 16, 8), (33, 5, 2, 70, 36), (150, 64, 6, 64, 40))  # tokens, experts, top_k, hidden, inter
+
+
+@cache
+def planned(tokens: int, experts: int, skewed: bool) -> torch.Tensor:
+    """Logits [tokens, experts], bf16, on the CPU."""
+    uniform = torch.rand(tokens, experts, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits = -torch.log(-torch.log(uniform.clamp(1e-9, 1 - 1e-9)))
+    if skewed:
+        logits -= torch.arange(1, experts + 1).log()
+    return logits.to(BF16)
+
+
+def counts_of(tokens: int, experts: int, top_k: int, skewed: bool) -> list[int]:
+    """Rows of each expert."""
+    order = planned(tokens, experts, skewed).sort(dim=1, descending=True, stable=True).indices
+    return order[:, :top_k].flatten().bincount(minlength=experts).tolist()
+
+
+def routed(logits: torch.Tensor, hidden: int, dtype: torch.dtype = BF16) -> tuple[torch.Tensor, torch.Tensor]:
+    """x [tokens, hidden] at random, and a router that finds these logits in it."""
+    tokens, experts = logits.shape
+    x, router = random(tokens, hidden, dtype=dtype), torch.zeros(hidden, experts, dtype=dtype, device=device())
+    x[:, :experts] = logits.to(x)
+    router[:experts] = torch.eye(experts, dtype=dtype)
+    return x, router
+
+
+def weights(experts: int, hidden: int, inter: int, dtype: torch.dtype = BF16) -> tuple[torch.Tensor, torch.Tensor]:
+    """w_gate_up, w_down."""
+    w_gate_up = random(experts, hidden, 2 * inter, dtype=dtype) * hidden**-0.5
+    return w_gate_up, random(experts, inter, hidden, dtype=dtype) * inter**-0.5
+
+
+def arguments(tokens, experts, top_k, hidden, inter, skewed=False, dtype=BF16):
+    """x, router, w_gate_up, w_down."""
+    return *routed(planned(tokens, experts, skewed), hidden, dtype), *weights(experts, hidden, inter, dtype)
+
+
+def _chosen(x, router, top_k):
+    """(gates, experts) as torch chooses them."""
+    gates, chosen = (x @ router).float().softmax(dim=1).topk(top_k, dim=1)
+    return (gates / gates.sum(dim=1, keepdim=True)).to(x.dtype), chosen
+
+
+def eager_loop(top_k, counts, capturing=torch.cuda.is_current_stream_capturing):
+    """As Hugging Face's Mixtral: each expert asks which tokens chose it, and the host waits for the answer. In a CUDA
+    graph, where it cannot, the tokens are sorted once, and the host was told the counts beforehand."""
+
+    def run(x, router, w_gate_up, w_down):
+        gates, chosen = _chosen(x, router, top_k)
+        y = torch.zeros_like(x)
+        told = capturing()
+        slots = chosen.flatten().argsort(stable=True).split(counts) if told else ()
+        for expert in range(len(w_down)):
+            if told:
+                token, choice = slots[expert] // top_k, slots[expert] % top_k
+            else:
+                token, choice = torch.where(chosen == expert)
+            if not len(token):
+                continue
+            gate, up = (x[token] @ w_gate_up[expert]).chunk(2, dim=1)
+            result = (F.silu(gate) * up) @ w_down[expert]
+            y.index_add_(0, token, result * gates[token, choice, None])
+        return y
+
+    return run
+
+
+def torch_grouped(top_k):
+    """torch's own grouped product, between torch's ops; nothing waits."""
+
+    def run(x, router, w_gate_up, w_down):
+        gates, chosen = _chosen(x, router, top_k)
+        expert, slot = chosen.flatten().sort(stable=True)
+        ends = torch.searchsorted(expert, torch.arange(len(w_down), device=x.device), right=True).to(torch.int32)
+        gate, up = torch._grouped_mm(x[slot // top_k], w_gate_up, offs=ends).chunk(2, dim=1)
+        y = torch._grouped_mm(F.silu(gate) * up, w_down, offs=ends)
+        back = torch.empty_like(slot).scatter_(0, slot, torch.arange(len(slot), device=x.device))
+        return (y[back].view(*gates.shape, -1) * gates[..., None]).sum(dim=1)
+
+    return run
+
+
+def _case(tokens, experts, top_k, hidden, inter, skewed=False):
+    shape, counts = (tokens, experts, top_k, hidden, inter), counts_of(tokens, experts, top_k, skewed)
+
+    def reference(x, router, w_gate_up, w_down):
+        return experts_reference(x.double(), w_gate_up.double(), w_down.double(), route(x, router, top_k)).double()
+
+    peers = {"eager loop": lambda: eager_loop(top_k, counts), "torch, _grouped_mm": lambda: torch_grouped(top_k)}
+    if tokens == PREFILL and not skewed:  # compiling takes seconds
+        peers["torch.compile, _grouped_mm"] = lambda: compiled(torch_grouped(top_k))
+    return Case(
+        "moe_layer_skewed" if skewed else "moe_layer",
+        shape,
+        BF16,
+        lambda: arguments(*shape, skewed),
+        moe_traffic(tokens, counts, hidden, inter, BF16),
+        reference,
+        {"bytes-first": lambda: lambda *given: moe_layer(*given, top_k)} | peers,
+    )
+
+
+def cases() -> list[Case]:
+    return [
+        *(_case(PREFILL, *model, skewed) for model in (MIXTRAL, FINE) for skewed in (False, True)),
+        *(_case(tokens, *model) for model in (MIXTRAL, FINE) for tokens in DECODE),
+    ]
+
+
+def sanitize(tokens, experts, top_k, hidden, inter, dtype):
+    """Forward and backward, with room for all and without."""
+    given = arguments(tokens, experts, top_k, hidden, inter, dtype=dtype)
+    moe_layer(*given, top_k)
+    for capacity in (None, 3):
+        moe_layer(*with_gradients(*given), top_k, capacity=capacity).sum().backward()
+
+
+def counted() -> list[Counted]:
+    return [launch_of(_case(tokens, *model)) for model in (MIXTRAL, FINE) for tokens in (PREFILL, 1)]
