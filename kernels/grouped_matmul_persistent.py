@@ -112,6 +112,16 @@ def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
     return describable(x) and describable(y) and (describable(weight) or describable(weight.mT))
 
 
+def ragged(y: torch.Tensor) -> tuple[list, list]:
+    """(shape, strides) by which a descriptor sees y [rows, N] so that it ends at a row which each access chooses.
+
+    At (RAGGED, end, RAGGED - end + row, column) lies y[row, column], and nothing from row `end` on: the third index
+    would be beyond the last. The strides of the first two make up for the third, modulo the 2^64 of an address.
+    """
+    many, pitch = 0x7FFF0000, y.stride(0)
+    return [many, many, RAGGED.value, y.shape[1]], [2**34 - pitch, pitch, pitch, 1]
+
+
 def launch(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -133,13 +143,12 @@ def launch(
     def describe(tensor, box):
         return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), box)
 
-    many = 0x7FFF0000  # of the first two indices, whose strides make up for the third, modulo the 2^64 of an address
     grouped_matmul_persistent_kernel[(programs,)](
         describe(x, [m, k]) if rows is None else x,
         describe(weight.mT, [1, n, k]) if transposed else describe(weight, [1, k, n]),
         offsets,
         rows,
-        TensorDescriptor(y, [many, many, RAGGED.value, N], [2**34 - N, N, N, 1], [1, 1, m, n // 2]),
+        TensorDescriptor(y, *ragged(y), [1, 1, m, n // 2]),
         groups,
         K,
         N,
