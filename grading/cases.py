@@ -31,6 +31,7 @@ def prepare(given: Given, folder: Path, turns: tuple) -> None:
         "products": task.products,
         "max_tile": task.max_tile,
         "any_order": task.any_order,
+        "no_readback": task.no_readback,
         "turns": list(turns),
         "speed": timed(task, given.seed, turns),
     }

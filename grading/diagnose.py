@@ -28,6 +28,8 @@ ADVICE = {
     "race": "On a GPU programs run side by side, in any order. Let each element be written by the program that reads "
     "it, add up with tl.atomic_add, or use a second launch.",
     "kept": "Make what is returned anew in every call: the caller may hold the old one, and the numbers are others.",
+    "readback": "What the host is to know of a tensor it has to wait for, each time. Make the grid for any numbers, "
+    "from the shapes alone, and let the kernel read the rest.",
     "order": "A GPU promises no order of programs, nor of the lanes of an atomic: what an atomic hands out (the next "
     "free place, say) depends on who comes first. Count first, and compute every place from the counts.",
     "tuned": "To time its configs, triton.autotune runs the kernel many times on the same tensors. Name each one that "
@@ -878,7 +880,7 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
     if wide and telling.any() and element[rows].mean() > 0.5:
         listed = ", ".join(str(int(r)) for r in np.flatnonzero(rows)[:5])
         return Finding("some_rows", f"only rows {listed}{'...' * int(rows.sum() > 5)} are wrong: {seen}", place=place)
-    if errors.max() < SIXTEEN_BIT_ROUNDING and not whole:
+    if errors.max() < SIXTEEN_BIT_ROUNDING and not whole and e.dtype != "fp64":
         seen += _manner(table, right, e.dtype)
     return Finding("wrong", seen, place=place)
 

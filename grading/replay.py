@@ -464,7 +464,7 @@ def play(task_id: str, folder: Path) -> None:
         returned: set = set()
         for number, case in enumerate(spec["cases"]):
             calls = trace.calls.get(str(number), [])
-            found.fault = found.fault or around(number, calls, returned)
+            found.fault = found.fault or around(number, calls, returned, spec["no_readback"])
             found.cases[number] = [
                 _case(
                     f"case{number}.{which}.{config}",
@@ -519,9 +519,9 @@ def configs(call: record.Call, number: int) -> list:
     return [0, 1 + number % most] if most else [0]
 
 
-def around(number: int, calls: list, returned: set) -> tuple | None:
+def around(number: int, calls: list, returned: set, no_readback: bool = False) -> tuple | None:
     """(case, kind of failure, words) where a function did around its launches what it must not: kept something from
-    call to call, or changed a result after the last launch.
+    call to call, changed a result after the last launch, or (no_readback) launched as the numbers say.
 
     returned: storages that calls have returned so far; those of these calls are added.
     """
@@ -540,6 +540,13 @@ def around(number: int, calls: list, returned: set) -> tuple | None:
                 number,
                 "torch_work",
                 f"returned {call.touched[0]} was changed by something other than a kernel after the last launch",
+            )
+        if no_readback and _form(call) != _form(calls[0]):
+            return (
+                number,
+                "readback",
+                "called again with tensors of the same shapes and other numbers, it launches other programs, or hands "
+                "them other plain numbers",
             )
         returned |= {
             call.storages[view.storage]

@@ -29,6 +29,7 @@ KINDS = (
     "no_kernel",
     "foreign_kernel",
     "refused",
+    "readback",
     "out_of_bounds",
     "unwritten",
     "promise",
@@ -142,10 +143,10 @@ class Speed:
 class Case:
     """One call. make(rng) -> {argument: Tensor, DType or plain value}, in the order of the call.
 
-    `rng` draws numbers, other ones at each turn; `rng.sizes` draws shapes, the same at each turn. A name that begins
-    with _ is for the oracle alone. function: which of the task's functions; its first by default. hint: said when only
-    this case fails and the shape of the failure says nothing better. same: the numbers hang together in a way that
-    other ones would spoil, so every turn has the same.
+    `rng` draws numbers, other ones at each turn; `rng.sizes` draws shapes, the same at each turn, which `rng.turn`
+    counts from 0. A name that begins with _ is for the oracle alone. function: which of the task's functions; its first
+    by default. hint: said when only this case fails and the shape of the failure says nothing better. same: the numbers
+    hang together in a way that other ones would spoil, so every turn has the same.
     """
 
     name: str
@@ -160,6 +161,7 @@ class Draw(np.random.Generator):
 
     def __init__(self, stream: list, turn: int):
         super().__init__(np.random.PCG64(np.random.SeedSequence([*stream, turn])))
+        self.turn = turn
         self.sizes = np.random.Generator(np.random.PCG64(np.random.SeedSequence([*stream, 1 << 20])))
 
 
@@ -267,6 +269,7 @@ class Task:
     sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes.
     max_tile: widest side of a tile that an access may have, or the two sides of a tile of two dimensions.
     any_order: where kernels use atomics, results have to be the same with programs and lanes in the reverse order.
+    no_readback: grids and plain arguments may depend on the shapes of tensors, and not on the numbers in them.
     tile_elements(**arguments): largest operand that a torch operation may touch. torch_operations: the aten operations
     that may touch more; views always may. ieee: on fp32 alone, or "always", no kernel may multiply in TF32 when it is
     compiled. architectures: that kernels have to compile for, the oldest first; an older GPU plays them in the
@@ -292,6 +295,7 @@ class Task:
     sector_factor: float | None = None
     max_tile: int | tuple | None = None
     any_order: bool = False
+    no_readback: bool = False
     tile_elements: Callable | None = None
     torch_operations: tuple = ALLOCATIONS
     ieee: bool | str = False

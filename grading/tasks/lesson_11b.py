@@ -517,9 +517,10 @@ TRACES = Task(
         ),
         Slip(
             "transfers under the products were counted too",
-            "Only the part of a transfer counts in which no rank multiplies.",
+            "Only the part of a transfer counts in which no rank multiplies, none of all.",
             "sum(outside(begin, end, busy) -> sum(end - begin",
             "exposed = sum(outside(begin, end, busy) -> exposed = sum(outside(begin, end, experts[0])",
+            "exposed = sum(outside(begin, end, busy) -> exposed = sum(outside(begin, end, experts[-1])",
             functions=("exchanges", "where_it_went"),
         ),
         Slip(
@@ -545,7 +546,8 @@ TRACES = Task(
     ),
     hints={
         "type": "where_it_went returns three Python floats, .item() of a tensor; bottleneck a string.",
-        "wrong": "Draw one exchange of two ranks: who is ready when, and from when on can rows travel?",
+        "wrong": "Draw one step of two ranks: who is ready when, from when on can rows travel, and who multiplies "
+        "meanwhile?",
     },
 )
 

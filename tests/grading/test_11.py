@@ -527,7 +527,13 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         ("race", "slip", "some_rows"),
         ["next expert"],
     ),
-    "offsets read by the host": ("11.4", LOOP, (), []),
+    "offsets read by the host": ("11.4", LOOP, "readback", ["from the shapes alone"]),
+    "tiles counted by the host": (
+        "11.4",
+        [("triton.cdiv(rows, BLOCK_M) + num_experts", "sum(triton.cdiv(n, BLOCK_M) for n in offsets.diff().tolist())")],
+        "readback",
+        ["from the shapes alone"],
+    ),
     "sums in 16 bits": (
         "11.4",
         [("acc = tl.dot(x, w, acc=acc)", "acc = tl.dot(x, w, acc=acc).to(x.dtype).to(tl.float32)")],

@@ -791,3 +791,20 @@ def test_masked_lanes_without_other_are_undefined_not_zero(dtype):
     with backend.interpret():
         sum_without_other_kernel[(1,)](x, y, 6, BLOCK=8)
     assert torch.equal(y[:6], x) and y[6].isnan()
+
+
+@triton.jit
+def take_places(next_ptr, places_ptr, N: tl.constexpr):
+    i = tl.program_id(0) * N + tl.arange(0, N)
+    tl.store(places_ptr + i, tl.atomic_add(next_ptr + i * 0, 1))
+
+
+def test_backwards_programs_and_the_lanes_of_an_atomic_come_in_the_reverse_order():
+    found = {}
+    for backwards in (False, True):
+        counter, places = torch.zeros(1, dtype=torch.int32), torch.empty(8, dtype=torch.int32)
+        with backend.interpret(backwards):
+            take_places[(2,)](counter, places, N=4)
+        found[backwards] = places.tolist()
+        assert counter.item() == 8
+    assert found == {False: [*range(8)], True: [*range(8)][::-1]}
