@@ -11,7 +11,6 @@ gates renormalised they agree: exp(l_i) / sum of exp(l_j) over the chosen j, eit
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -20,7 +19,9 @@ from instruments.backend import tl, triton
 from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, wants_grad
+from kernels.attention_plan import runs_fast
 from kernels.moe_choose import choose, route_splits_kernel, router_backward
+from kernels.moe_router_plan import plan
 from kernels.rows import Device, device_of
 
 MAX_TOP_K = 8
@@ -72,10 +73,13 @@ def route_kernel(
     BLOCK_K: tl.constexpr,
     BLOCK_E: tl.constexpr,
     STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """BLOCK_T tokens: x [tokens, hidden], router [hidden, EXPERTS], of any strides; experts and gates [tokens, TOP_K],
     logits [tokens, EXPERTS]. SPLIT: only `share` of the hidden dimension, its sums left in logits [splits, tokens,
     EXPERTS]."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()  # the second kernel may be launched, to wait for this one
     token = tl.program_id(0).to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T)[:, None]  # [BLOCK_T, 1]
     expert = tl.arange(0, BLOCK_E)[None, :]  # [1, BLOCK_E], BLOCK_E >= EXPERTS
     first = tl.program_id(1) * share
@@ -98,36 +102,6 @@ def route_kernel(
         choose(logits, token, tokens, experts_ptr, gates_ptr, EXPERTS, TOP_K, OVER_ALL)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How the router is launched. tiles: of tokens; splits: of the hidden dimension, each `share` long; config: of
-    route_kernel; merging: of route_splits_kernel."""
-
-    tiles: int
-    splits: int
-    share: int
-    config: dict
-    merging: dict
-
-
-@cache
-def plan(tokens: int, hidden: int, experts: int, itemsize: int, gpu: Device) -> Plan:
-    """Tiles of tokens, and shares of the hidden dimension where the tiles alone are too few for the GPU."""
-    block_e = max(16, triton.next_power_of_2(experts))
-    wide = block_e > 64
-    most, block_k = (64, 64 if wide else 128) if itemsize == 2 else (16, 32)
-    block_t = max(16, min(most, triton.next_power_of_2(tokens)))
-    tiles = triton.cdiv(tokens, block_t)
-    splits = max(1, min(gpu.sms // tiles, hidden // (2 * block_k), 64))
-    share = triton.cdiv(hidden, splits * block_k) * block_k
-    splits = triton.cdiv(hidden, share)
-    config = {"BLOCK_T": block_t, "BLOCK_K": block_k, "BLOCK_E": block_e, "STAGES": 3 if wide else 4}
-    config["num_warps"] = 8 if wide else 4
-    block_s = triton.next_power_of_2(splits)
-    merging = {"BLOCK_S": block_s, "BLOCK_T": max(1, min(16, 4096 // (block_s * block_e))), "BLOCK_E": block_e}
-    return Plan(tiles, splits, share, config, merging)
-
-
 def _forward(x: torch.Tensor, router: torch.Tensor, top_k: int, over_all: bool) -> tuple:
     (tokens, hidden), num_experts = x.shape, router.shape[1]
     experts = torch.empty((tokens, top_k), dtype=torch.int32, device=x.device)
@@ -137,14 +111,17 @@ def _forward(x: torch.Tensor, router: torch.Tensor, top_k: int, over_all: bool) 
         return experts, gates, logits
     chosen = plan(tokens, hidden, num_experts, x.itemsize, device_of(x.device))
     split = chosen.splits > 1
+    early = {"EARLY": split and x.is_cuda and runs_fast(x.device)}  # Hopper or later
     sums = logits.new_empty((chosen.splits, tokens, num_experts)) if split else logits
     sizes = (tokens, hidden, chosen.share, num_experts, top_k, over_all, split)
     grid = chosen.tiles, chosen.splits
-    route_kernel[grid](x, router, experts, gates, sums, x.stride(), router.stride(), *sizes, **chosen.config)
+    tensors = (x, router, experts, gates, sums, x.stride(), router.stride())
+    route_kernel[grid](*tensors, *sizes, **chosen.config, **early)
     if split:
         grid = (triton.cdiv(tokens, chosen.merging["BLOCK_T"]),)
         sizes = (tokens, chosen.splits, num_experts, top_k, over_all)
-        route_splits_kernel[grid](sums, experts, gates, logits, *sizes, **chosen.merging)
+        late = {"launch_pdl": True} if early["EARLY"] else {}
+        route_splits_kernel[grid](sums, experts, gates, logits, *sizes, **chosen.merging, **early, **late)
     return experts, gates, logits
 
 

@@ -226,8 +226,11 @@ def _model(function, like, arguments, options) -> _Model | None:
 def _sizes(arguments) -> dict:
     """What a `..._traffic` is asked for, by its parameters' names, as a call's tensors tell."""
     first, *others = _shapes(arguments)
+    tensors = _tensors(arguments)
     cols, size = first[-1] if first else 1, math.prod(first)
-    sizes = {"size": size, "rows": size // cols, "cols": cols, "dtype": _tensors(arguments)[0].dtype}
+    sizes = {"size": size, "rows": size // cols, "cols": cols, "dtype": tensors[0].dtype}
+    if len(tensors) > 2 and tensors[1].dim() == 3 and tensors[2].dtype == torch.int32:  # a grouped product, by offsets
+        sizes |= {"counts": tensors[2].diff().tolist(), "K": cols, "N": tensors[1].shape[2]}
     if others and len(first) == len(others[0]) == 2:  # a matrix product, the second matrix as it is or transposed
         sizes |= {"M": first[0], "N": math.prod(others[0]) // cols, "K": cols}
     if others and len(first) == len(others[0]) == 4:  # attention: q, k, v, behind dout in a backward
@@ -241,9 +244,13 @@ def _sizes(arguments) -> dict:
 
 def _sizes_of(case: Case, model: _Model) -> dict:
     """The same of a record. Where its shape lacks the queries, they are as many as the keys, or one where key heads
-    have a number of their own, as in decoding."""
+    have a number of their own, as in decoding. Rows of groups are taken as evenly spread."""
     names, sizes = model.lengths, {"size": int(np.prod(case.shape)), "dtype": DTYPES.get(case.dtype)}
     sizes |= {name: scheme for name, scheme in model.dtypes.items() if name.endswith("_scheme")}
+    if "counts" in names:
+        tokens, groups, top_k, *others = case.shape
+        each, more = divmod(tokens * top_k, groups)
+        return sizes | {"counts": [each + (group < more) for group in range(groups)]} | dict(zip(names[1:], others))
     if "queries" in names and len(case.shape) < len(names):
         names = [name for name in names if name != "queries"]
         sizes["queries"] = 1 if "kv_heads" in names else case.shape[names.index("keys")]

@@ -81,7 +81,7 @@ def _product(tokens, experts, top_k, K, N, skew, peers):
     """One product of rows that lie sorted, K to N."""
     groups = routed(tokens, experts, top_k, skew)
     return Case(
-        f"grouped_matmul_{skew}",
+        "grouped_matmul" if skew == "balanced" else f"grouped_matmul_{skew}",
         (tokens, experts, top_k, K, N),
         BF16,
         lambda: (random(tokens * top_k, K, dtype=BF16), _weight(experts, K, N), groups),
@@ -188,5 +188,5 @@ def sanitize(tokens, experts, top_k, K, N, dtype):
 def counted() -> list[Counted]:
     """Prefill with the experts' weights far beyond L2, and a decode step."""
     found = {(case.kernel, case.shape[:2]): case for case in cases()}
-    prefill, decode = found["grouped_matmul_balanced", (PREFILL, 8)], found["grouped_matmul_swiglu", (8, 64)]
-    return [launch_of(case, name) for case in (prefill, decode) for name in ("bytes-first", "torch")]
+    keys = (("grouped_matmul", (PREFILL, 8)), ("grouped_matmul", (64, 8)), ("grouped_matmul_swiglu", (8, 64)))
+    return [launch_of(found[key], name) for key in keys for name in ("bytes-first", "torch")]

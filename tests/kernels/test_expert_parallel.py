@@ -68,6 +68,11 @@ def every_case(rank, dy):
     found["order"] = expert_parallel_layer(*given, 1, order="topk")
     found["order alone"] = moe_layer(x[rank], *weights, 1, order="topk")
     found["gradients"] = gradients(lambda *tensors: expert_parallel_layer(*tensors, 2, chunks=2), given, dy[rank])
+    for name, layer_of, tensors in (
+        ("cut", expert_parallel_layer, given),
+        ("cut alone", moe_layer, (x[rank], *weights)),
+    ):
+        found[name] = gradients(lambda *tensors: layer_of(*tensors, 2, capacity=4), tensors, dy[rank])[0]
     if rank == 0:
         together = torch.cat(x), *weights
         found["gradients alone"] = gradients(lambda *tensors: moe_layer(*tensors, 2), together, torch.cat(dy))
@@ -84,22 +89,27 @@ def found():
     return on_ranks(every_case, [(rank, dy) for rank in range(2)])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_give_what_one_gives(found, case):
     for chunks in CHUNKS:
         assert torch.equal(torch.cat([rank[case, chunks] for rank in found]), found[0][case])
 
 
+@pytest.mark.once
 def test_capacity_is_of_a_ranks_tokens(found):
     for rank in found:
         assert torch.equal(rank["capacity"], rank["capacity alone"])
         assert not torch.equal(rank["capacity"], rank["random", 1])
+        assert torch.allclose(rank["cut"], rank["cut alone"], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.once
 def test_options_of_the_router_reach_it(found):
     assert all(torch.equal(rank["order"], rank["order alone"]) for rank in found)
 
 
+@pytest.mark.once
 def test_gradients_travel_back(found):
     dx, drouter, dw_gate_up, dw_down = zip(*(rank["gradients"] for rank in found))
     parts = torch.cat(dx), sum(drouter), torch.cat(dw_gate_up), torch.cat(dw_down)
@@ -107,6 +117,7 @@ def test_gradients_travel_back(found):
         assert (together - expected).norm() <= 2e-6 * expected.norm(), name
 
 
+@pytest.mark.once
 def test_more_chunks_than_experts_are_refused(found):
     assert found[0]["error"] == "chunks: got 4, expected 1 to 3, the experts of a rank"
 
