@@ -4,7 +4,7 @@ Reference, minimum traffic, public function and the plain kernel are grouped_mat
 the hardware copies tiles to shared memory, and the loop over tiles and K is flattened, so that the loads of a program's
 next tile start under the store of this one, of whatever groups the two are. A tile of x may reach over the end of its
 group: what it reads there does no harm, for these rows of the product are not stored. They are cut off by a descriptor
-of y whose rows end wherever its coordinates say, that of triton.tools.ragged_tma (2025), spelled out.
+of y whose rows end wherever its coordinates say (`ragged`), that of triton.tools.ragged_tma (2025), spelled out.
 
 Rows that are still to be gathered cannot be described: they are loaded row by row, the weight alone by descriptor. With
 two sums to a tile, or rows to gather, the flattened loop was slower on an H200 than one in the other.
@@ -30,6 +30,12 @@ def weight_tile(weight, group, k, col, TRANSPOSED: tl.constexpr, BLOCK_N: tl.con
         return weight.load([group, col, k]).reshape(BLOCK_N, BLOCK_K).T
     else:
         return weight.load([group, k, col]).reshape(BLOCK_K, BLOCK_N)
+
+
+@triton.jit
+def load_ragged(matrix, end, row, col, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """The tile [ROWS, COLS] at (row, col) of a matrix that `ragged` describes, but zeros for its rows from `end` on."""
+    return matrix.load([RAGGED, end, RAGGED - end + row, col]).reshape(ROWS, COLS)
 
 
 @triton.jit
@@ -90,6 +96,19 @@ def grouped_matmul_persistent_kernel(
         store_ragged(y, right, end, row, col + BLOCK_N // 2)
 
 
+def ragged(matrix: torch.Tensor, rows: int, cols: int):
+    """A descriptor of such tiles of a matrix, of which each load and store says at which row the matrix ends.
+
+    At (RAGGED, end, RAGGED - end + row, col) lies matrix[row, col], and nothing from row `end` on: the third index
+    would be beyond the last. The strides of the first two make up for these indices, modulo the 2^64 of an address.
+    """
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    pitch, many = matrix.stride(0), 0x7FFF0000
+    shape = [many, many, RAGGED.value, matrix.shape[1]]
+    return TensorDescriptor(matrix, shape, [2**34 - pitch, pitch, pitch, 1], [1, 1, rows, cols])
+
+
 def describable(tensor: torch.Tensor) -> bool:
     """Whether a tensor descriptor can address 16-bit elements as they lie: unit last stride, all else on 16 bytes."""
     *outer, last = tensor.stride()
@@ -133,13 +152,12 @@ def launch(
     def describe(tensor, box):
         return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), box)
 
-    many = 0x7FFF0000  # of the first two indices, whose strides make up for the third, modulo the 2^64 of an address
     grouped_matmul_persistent_kernel[(programs,)](
         describe(x, [m, k]) if rows is None else x,
         describe(weight.mT, [1, n, k]) if transposed else describe(weight, [1, k, n]),
         offsets,
         rows,
-        TensorDescriptor(y, [many, many, RAGGED.value, N], [2**34 - N, N, N, 1], [1, 1, m, n // 2]),
+        ragged(y, m, n // 2),
         groups,
         K,
         N,
