@@ -89,7 +89,7 @@ def all_to_all(dry: bool) -> list[AllToAll]:
     for ctas in (0,) if dry else CTAS:
         group = group_of(ctas, dry)
         for nbytes in MESSAGES[:2] if dry else MESSAGES:
-            part = nbytes // (ranks - 1)
+            part = nbytes // max(1, ranks - 1)
             sent = torch.ones(ranks * part, dtype=torch.uint8, device=device())
             received = torch.empty_like(sent)
             calls = max(1, min(50, (1 << 30) // nbytes))

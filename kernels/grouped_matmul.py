@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from instruments.backend import tl, triton
-from kernels import grouped_matmul_persistent as persistent
+from kernels import grouped_matmul_hopper, grouped_matmul_persistent
 from kernels.arguments import check_no_grad, check_tensor
 from kernels.grouped_matmul_plan import MAX_GROUPS, PORTABLE, Plan, check_index, grouped_matmul_traffic, plan
 from kernels.matmul_order import ragged_ends, ragged_tile
@@ -25,6 +25,9 @@ from kernels.rows import device_of
 from kernels.tiles import LOG2E
 
 __all__ = ["grouped_matmul", "grouped_matmul_reference", "grouped_matmul_traffic"]
+
+#: By path, what multiplies many rows where descriptors can address them.
+DESCRIBED = {"hopper": grouped_matmul_hopper, "persistent": grouped_matmul_persistent}
 
 
 def grouped_matmul_reference(
@@ -129,16 +132,16 @@ def _choose(x, weight, y, swiglu, path, sms) -> Plan:
     """The plan of a product that is not empty."""
     if sms is not None and not sms >= 1:
         raise ValueError(f"sms: got {sms}, expected at least 1")
-    described = persistent.takes(x, weight, y)
-    if path == "persistent" and not described:
+    able = [name for name, kernel in DESCRIBED.items() if kernel.takes(x, weight, y)]
+    if path in DESCRIBED and path not in able:
         raise ValueError(
-            f"path: got 'persistent' for {x.dtype} on {x.device}, strides {x.stride()} and {weight.stride()}, expected "
-            "16 bits that tensor descriptors can address, on a GPU that has them"
+            f"path: got {path!r} for {x.dtype} on {x.device}, strides {x.stride()} and {weight.stride()}, expected "
+            "16 bits that tensor descriptors can address, on a GPU that has them; for 'hopper' a Hopper GPU"
         )
     gpu = device_of(x.device)
     if sms is not None:
         gpu = replace(gpu, sms=min(sms, gpu.sms))
-    able = ("persistent", *PORTABLE) if described and x.is_cuda else PORTABLE
+    able = (*able, *PORTABLE) if x.is_cuda else PORTABLE
     return plan(len(y), len(weight), y.shape[1], swiglu, x.itemsize, path, gpu, able)
 
 
@@ -157,8 +160,8 @@ def grouped_matmul(
     x: [slots, K], fp16, bf16 or fp32, any strides; or, with rows, [tokens, K], of which slot s has row rows[s]. weight:
     [E, K, N] of x's dtype, any strides, E to 256. offsets: [E + 1] int32, from 0, never falling, to slots at most.
     rows: [slots] int32, from 0 to tokens - 1 where a slot is in a group. activation: "swiglu": the weight's first half
-    of columns is gate, its second up, and y = silu(gate) * up, rounded once. path: 'decode' or 'persistent' (16 bits
-    both), or 'plain', chosen unless given. sms: multiprocessors that it may take, all unless given.
+    of columns is gate, its second up, and y = silu(gate) * up, rounded once. path: 'decode', 'persistent' or 'hopper'
+    (16 bits all), or 'plain', chosen unless given. sms: multiprocessors that it may take, all unless given.
 
     Returns a contiguous [slots, N], or [slots, N / 2] with an activation; rows of no group, beyond offsets[E], hold
     nothing. Offsets and rows stay on the GPU, unchecked. No gradient: that of x is a product of dy with weight.mT, that
@@ -175,8 +178,8 @@ def grouped_matmul(
         return y.zero_()
     swiglu = activation is not None
     chosen = _choose(x, weight, y, swiglu, path, sms)
-    if chosen.path == "persistent":
-        persistent.launch(x, weight, offsets, rows, y, swiglu, chosen.tile, chosen.programs, chosen.group_m)
+    if chosen.path in DESCRIBED:
+        DESCRIBED[chosen.path].launch(x, weight, offsets, rows, y, swiglu, chosen.tile, chosen.programs, chosen.group_m)
         return y
     grouped_matmul_kernel[(chosen.programs,)](
         x,

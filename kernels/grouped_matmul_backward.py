@@ -168,7 +168,15 @@ def grouped_matmul_weight_gradient(
 
         out = TensorDescriptor(dweight, [groups, K, N], [K * N, N, 1], [1, k, n // 2])
         grouped_matmul_weight_gradient_persistent_kernel[(min(tiles, device_of(x.device).sms),)](
-            ragged(x, m, k), ragged(dy, m, n), offsets, out, groups, K, N, GROUP_K=GROUP_K, **tile
+            TensorDescriptor(x, *ragged(x), [1, 1, m, k]),
+            TensorDescriptor(dy, *ragged(dy), [1, 1, m, n]),
+            offsets,
+            out,
+            groups,
+            K,
+            N,
+            GROUP_K=GROUP_K,
+            **tile,
         )
         return dweight
     even = K % k == 0 and N % n == 0

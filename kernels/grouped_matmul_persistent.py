@@ -96,19 +96,6 @@ def grouped_matmul_persistent_kernel(
         store_ragged(y, right, end, row, col + BLOCK_N // 2)
 
 
-def ragged(matrix: torch.Tensor, rows: int, cols: int):
-    """A descriptor of such tiles of a matrix, of which each load and store says at which row the matrix ends.
-
-    At (RAGGED, end, RAGGED - end + row, col) lies matrix[row, col], and nothing from row `end` on: the third index
-    would be beyond the last. The strides of the first two make up for these indices, modulo the 2^64 of an address.
-    """
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    pitch, many = matrix.stride(0), 0x7FFF0000
-    shape = [many, many, RAGGED.value, matrix.shape[1]]
-    return TensorDescriptor(matrix, shape, [2**34 - pitch, pitch, pitch, 1], [1, 1, rows, cols])
-
-
 def describable(tensor: torch.Tensor) -> bool:
     """Whether a tensor descriptor can address 16-bit elements as they lie: unit last stride, all else on 16 bytes."""
     *outer, last = tensor.stride()
@@ -129,6 +116,16 @@ def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
     if x.element_size() != 2 or not runs_on(x.device):
         return False
     return describable(x) and describable(y) and (describable(weight) or describable(weight.mT))
+
+
+def ragged(y: torch.Tensor) -> tuple[list, list]:
+    """(shape, strides) by which a descriptor sees y [rows, N] so that it ends at a row which each access chooses.
+
+    At (RAGGED, end, RAGGED - end + row, column) lies y[row, column], and nothing from row `end` on: the third index
+    would be beyond the last. The strides of the first two make up for the third, modulo the 2^64 of an address.
+    """
+    many, pitch = 0x7FFF0000, y.stride(0)
+    return [many, many, RAGGED.value, y.shape[1]], [2**34 - pitch, pitch, pitch, 1]
 
 
 def launch(
@@ -157,7 +154,7 @@ def launch(
         describe(weight.mT, [1, n, k]) if transposed else describe(weight, [1, k, n]),
         offsets,
         rows,
-        ragged(y, m, n // 2),
+        TensorDescriptor(y, *ragged(y), [1, 1, m, n // 2]),
         groups,
         K,
         N,

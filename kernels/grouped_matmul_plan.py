@@ -40,6 +40,7 @@ def _tile(m: int, n: int, k: int, warps: int, stages: int) -> dict:
 PATHS = (
     Path("decode", 16, 2, _tile(16, 128, 64, 4, 4), 3),
     Path("decode", 16, 2, _tile(16, 64, 128, 4, 4), 4),
+    Path("hopper", NO_LIMIT, 2, _tile(128, 256, 64, 4, 4), 1),
     Path("persistent", 128, 2, _tile(64, 128, 64, 4, 4), 2),
     Path("persistent", NO_LIMIT, 2, _tile(128, 256, 64, 8, 4), 1),
     Path("persistent", NO_LIMIT, 2, _tile(128, 128, 64, 4, 5), 1),
@@ -78,8 +79,8 @@ def plan(
     fitting = [row for row in possible if slots <= row.rows * groups] or possible
     if not fitting:
         raise ValueError(
-            f"path: got {path!r} for {itemsize}-byte elements, expected None, 'plain', 'decode' (16 bits) or "
-            "'persistent' (16 bits)"
+            f"path: got {path!r} for {itemsize}-byte elements, expected None, 'plain' or, with 16 bits, 'decode', "
+            "'persistent' or 'hopper'"
         )
     first = fitting[0]
     for row in fitting:
@@ -139,10 +140,10 @@ def grouped_matmul_traffic(
     block_m, block_n = chosen.tile["BLOCK_M"], chosen.tile["BLOCK_N"]
     down = [triton.cdiv(count, block_m) for count in counts]  # rows of tiles of a group
     across, x_rows, wide = triton.cdiv(columns, block_n), slots, N
-    if chosen.path == "persistent" and tokens is None:  # a tile reaches into the rows of the next groups
+    if chosen.path in ("persistent", "hopper") and tokens is None:  # a tile reaches into the rows of the next groups
         begins = accumulate(counts, initial=0)
         x_rows = sum(min(tiles * block_m, slots - begin) for tiles, begin in zip(down, begins))
-    if chosen.path == "persistent" and activation:  # and one of gate's columns into those of up
+    if chosen.path in ("persistent", "hopper") and activation:  # and one of gate's columns into those of up
         wide = min(across * block_n, N) + columns
     read = {
         "x": x_rows * K * across * size,

@@ -39,6 +39,7 @@ def portrait(
     like: str | None = None,
     counted: tuple | None = None,
     gpu: str | None = None,
+    at: tuple | None = None,
     **options,
 ) -> Panel:
     """Bytes predicted, requested, unique and moved by DRAM of `function(*arguments, **options)`, and times beside it.
@@ -46,10 +47,10 @@ def portrait(
     function: one of kernels/, or your own, which gets the model and the records of the course's function that `like`
     names, such as "rmsnorm". Its kernels are interpreted once, on any machine, and metered. counted: arguments for the
     meter in place of `arguments`, where these hold more than 4 MiB. gpu: whose records, such as "h200": this machine's
-    unless given, else the H200's. With a GPU and arguments on it, the function is also timed there. DRAM's counters
-    are never read here, only shown as recorded: a profiler has to start the process that it counts. What is not known
-    is left out, and the picture says so. A function that has an argument of one of these three names goes into a
-    lambda.
+    unless given, else the H200's. at: the shape of the record to open at. With a GPU and arguments on it, the function
+    is also timed there. DRAM's counters are never read here, only shown as recorded: a profiler has to start the
+    process that it counts. What is not known is left out, and the picture says so. A function that has an argument of
+    one of these four names goes into a lambda.
 
     Raises ValueError naming the argument: no function, no tensor, an unknown name for `like` or `gpu`, a function that
     launches no kernel, or of which nothing is known.
@@ -67,7 +68,7 @@ def portrait(
     picture = _Picture(charts)
     controls, start = {}, 0
     if len(moments) > 1:
-        start = _first_shown(moments, arguments, model)
+        start = _first_shown(moments, at or _lengths(arguments, model), _dtype(arguments), at is None)
         controls["record"] = whole("record", 1, len(moments), start + 1)
 
     def draw(record=1):
@@ -456,14 +457,15 @@ def _takes(function, arguments) -> bool:
     return True
 
 
-def _first_shown(moments: list, arguments, model) -> int:
-    """What is measured here; else the arguments' own shape; else the largest with DRAM's counters; else the largest."""
-    asked = _lengths(arguments, model), _dtype(arguments)
+def _first_shown(moments: list, shape: tuple, dtype: str, here: bool) -> int:
+    """What is measured here, if that is wanted; else that shape; else the largest with DRAM's counters; else the
+    largest."""
 
     def rank(place):
         moment = moments[place]
-        same = (moment.shape, moment.dtype) == asked
-        return moment.here and bool(moment.seconds), not moment.here, same, bool(moment.counters), moment.work.bytes
+        same = (moment.shape, moment.dtype) == (shape, dtype)
+        measured = here and moment.here and bool(moment.seconds)
+        return measured, not moment.here, same, bool(moment.counters), moment.work.bytes
 
     return max(range(len(moments)), key=rank)
 

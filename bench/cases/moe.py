@@ -12,6 +12,7 @@ import torch.nn.functional as F
 
 from bench.cases import Case, Counted, compiled, launch_of, random, with_gradients
 from instruments.backend import device
+from kernels.expert_parallel_sort import sort_runs
 from kernels.moe import experts_reference, moe_layer, moe_traffic
 from kernels.moe_router import route
 
@@ -135,6 +136,8 @@ def sanitize(tokens, experts, top_k, hidden, inter, dtype):
     moe_layer(*given, top_k)
     for capacity in (None, 3):
         moe_layer(*with_gradients(*given), top_k, capacity=capacity).sum().backward()
+    counts = torch.randint(tokens + 1, (3, experts), dtype=torch.int32, device=device())
+    sort_runs(counts, 1, [int(counts.sum())])
 
 
 def counted() -> list[Counted]:

@@ -51,7 +51,10 @@ def only(tile, slots, groups, N, swiglu, itemsize, path, gpu, able):
     return Plan(tile.name, tile.tile | {"BLOCK_N": block_n}, tile.group_m, 5)
 
 
-@pytest.mark.parametrize("tile", PATHS, ids=lambda tile: f"{tile.name} {tile.rows} {tile.tile['BLOCK_N']}")
+TILES = [tile for tile in PATHS if tile.name != "hopper"]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.name} {tile.rows} {tile.tile['BLOCK_N']}")
 def test_every_tile_gathers_and_gates(tile, monkeypatch):
     monkeypatch.setattr(kernels, "plan", lambda *options: only(tile, *options))
     dtype = FP32 if tile.itemsize == 4 else BF16
@@ -191,7 +194,7 @@ def test_ten_runs_give_the_same_bits():
 def test_nothing_is_spilled(arch, instruction, monkeypatch):
     shapes = (2048, 4096), (8, 4096, 2816), (9,), (2048,)
     x, weight, offsets, rows = (torch.empty(shape, dtype=BF16, device=DEVICE) for shape in shapes)
-    for tile in PATHS:
+    for tile in TILES:
         if tile.itemsize != 2 or (tile.name == "persistent") != (arch >= 90) and arch != 90:
             continue
         monkeypatch.setattr(kernels, "plan", lambda *options: only(tile, *options))

@@ -452,6 +452,12 @@ def test_bars_begin_where_the_longest_name_ends():
         assert inside._fitted(row.said, inside.WIDTH - end) == row.said
 
 
+def test_it_opens_at_the_record_that_is_asked_for():
+    for shape in ((4096, 4096, 4096), (2048, 2048, 2048)):
+        panel = portrait(matmul, torch.randn(16, 16), torch.randn(16, 16), at=shape)
+        assert " x ".join(f"{size:,}" for size in shape) in panel.sentence
+
+
 def test_a_grouped_product_is_known_by_its_offsets_and_a_record_by_its_tokens():
     offsets = torch.tensor([0, 3, 3, 40], dtype=torch.int32)
     x, weight = torch.randn(40, 16).to(BF16), torch.randn(3, 16, 24).to(BF16)
