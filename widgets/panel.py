@@ -17,19 +17,18 @@ A file that has an EXAMPLE holds one panel, made by the function with the file's
 it there, and so does the browser test.
 
 Redrawing is fast because nothing is made anew: what is not `animated` (axes, titles, anything that seldom changes) is
-painted again only after it changed, no layout engine runs, the PNG is hardly compressed, and picture and sentence
-travel to the page in one message. The figure never passes through pyplot, as callbacks run in another thread than the
+painted again only after it changed, no layout engine runs, the PNG has few colours, and picture and sentence travel
+to the page in one message. The figure never passes through pyplot, as callbacks run in another thread than the
 cells. Everything here is in the API of ipywidgets 7.7.1, which Colab ships.
 """
 
 import base64
 import html
+import io
 import json
 import math
-import struct
 import sys
 import threading
-import zlib
 from dataclasses import dataclass, field
 
 import ipywidgets
@@ -38,6 +37,7 @@ import traitlets
 from IPython.display import display
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 from widgets import letters
 
@@ -116,20 +116,16 @@ def canvas(width: int = WIDTH, height: int = HEIGHT) -> Figure:
 
 
 def encoded(pixels: np.ndarray) -> bytes:
-    """A PNG of pixels, uint8 [height, width, 3 or 4], whose opacity is left out.
+    """A PNG of pixels, uint8 [height, width, 4], whose opacity is left out, in 256 colours of the picture's own.
 
-    Rows are not filtered and hardly compressed: of pictures in few flat colours the file is as small as Pillow's, and
-    written in a third of the time.
+    Colours that share a sixteenth of red, of green and of blue become their mean, so a pale ground is #ececec or
+    darker: what is paler turns white. The file is less than half as large as one in all colours, and Pillow writes it
+    in a third of the time.
     """
-    height, width, _ = pixels.shape
-    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # each begins with its filter, 0
-    for channel in range(3):
-        rows[:, 1 + channel :: 3] = pixels[..., channel]
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits of each of red, green and blue
-    parts = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 1)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in parts
-    )
+    file = io.BytesIO()
+    few = Image.fromarray(pixels).convert("RGB").quantize(method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    few.save(file, "PNG", compress_level=1)
+    return file.getvalue()
 
 
 class Powers(ipywidgets.HBox):
