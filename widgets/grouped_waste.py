@@ -117,7 +117,7 @@ class _Picture:
         left.set_yticks([0, 0.5, 1], ["0", "½", "1"], fontsize=9)
         left.spines[["top", "right"]].set_visible(False)
         self.figure.text(
-            0.005, 0.945, "rows multiplied for each expert, of the most", fontsize=9.5, weight="bold", va="center"
+            0.005, 0.945, "rows multiplied by expert; 1 is the most", fontsize=9.5, weight="bold", va="center"
         )
         for x, words, colour in (
             (0.045, "■ asked for", "#00694d"),

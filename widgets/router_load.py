@@ -66,7 +66,8 @@ def _sentence(tokens: int, top_k: int, rows, kept, room: int | None, loads) -> s
         said += f"{idle} of {experts} get none. " if idle else f"the fewest are {rows.min():,}. "
     if room is not None:
         dropped = int((rows - kept).sum())
-        said += f"Capacity for {_rows(room)} each drops {_rows(dropped)} ({dropped / slots:.1%}). "
+        lost = f"{_rows(dropped)} ({dropped / slots:.1%})" if dropped else "none"
+        said += f"Capacity for {_rows(room)} each drops {lost}. "
     if len(loads) == 1:
         return said + f"One rank computes {_rows(loads[0])}."
     if loads.max() == loads.min():
