@@ -2,8 +2,8 @@
 
 Minimum traffic of the permutation: experts read once, rows and tokens written once, 12 bytes a slot; of moving the
 rows, `gather_rows`: x read once and written top_k times. The sort is a counting sort (Knuth, 1973) in three launches:
-programs count the experts of BLOCK slots each; what the programs before have counted is added up, expert by expert; and
-each slot gets its row: behind the experts before its own, the programs before its own, and the slots before it that
+programs count the experts of 64 or 128 slots each; what the programs before have counted is added up, expert by expert;
+and each slot gets its row: behind the experts before its own, the programs before its own, and the slots before it that
 chose the same. So it is stable, and the same in every run. Few slots are one program's, and one launch. The host reads
 nothing back, so all of it can be in a CUDA graph.
 """
@@ -23,9 +23,9 @@ from kernels.moe_combine import combine
 from kernels.moe_rows import Permutation, blocks_of, check_permuted, gather_rows_forward
 
 MAX_EXPERTS = 1024
-ONE_PROGRAM = 512  # slots, at most
-BLOCK = 128  # slots of a program, where there are several
-STEP = 64  # slots that each of a program's is compared with at a time
+ONE_PROGRAM = 128  # slots, at most
+MANY_EXPERTS = 128  # from which a program's work for all experts wants more slots
+STEP = 32  # slots that each of a program's is compared with at a time
 
 
 def permute_reference(experts: torch.Tensor, num_experts: int, capacity: int | None = None) -> Permutation:
@@ -151,10 +151,11 @@ class Plan:
 
 @cache
 def plan(slots: int, num_experts: int) -> Plan:
-    """One program for few slots, else one for each BLOCK."""
+    """One program for few slots, else one for each 64 or 128."""
     block_e = triton.next_power_of_2(num_experts)
     one = slots <= ONE_PROGRAM
-    block = max(16, triton.next_power_of_2(slots)) if one else BLOCK
+    several = 128 if block_e >= MANY_EXPERTS else 64
+    block = max(16, triton.next_power_of_2(slots)) if one else several
     programs = triton.cdiv(slots, block)
     block_p = min(4096, triton.next_power_of_2(programs))
     config = {"BLOCK": block, "STEP": min(STEP, block), "BLOCK_E": block_e, "num_warps": max(4, block // 32)}

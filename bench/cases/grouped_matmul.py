@@ -114,6 +114,10 @@ def _unfused(x, weight, groups):
     return swiglu(*grouped_matmul(x[groups.rows], weight, groups.offsets).chunk(2, dim=1))
 
 
+def _gathered(x, weight, groups):
+    return grouped_matmul(x[groups.rows], weight, groups.offsets, activation="swiglu")
+
+
 def _swiglu(tokens, experts, top_k, K, inter, peers):
     """The first product of a layer: the gather in its load, SwiGLU in its store."""
     groups = routed(tokens, experts, top_k, "balanced")
@@ -159,7 +163,8 @@ def cases() -> list[Case]:
         model = experts, top_k, hidden, inter
         prefill += [_product(PREFILL, *model, skew, PREFILL_PEERS) for skew in SKEWS]
         torch_gated = {"torch": _gated(_torch)}
-        fused.append(_swiglu(PREFILL, *model, {"unfused": lambda: _unfused} | torch_gated))
+        ways = {"unfused": lambda: _unfused, "gathered first": lambda: _gathered}
+        fused.append(_swiglu(PREFILL, *model, ways | torch_gated))
         for tokens in (1, 8, 64):
             decode.append(_swiglu(tokens, *model, torch_gated | {"loop": _gated(_loop)}))
             decode.append(_product(tokens, experts, top_k, inter, hidden, "balanced", PEERS))

@@ -3,6 +3,8 @@
 Logits are planned: router takes them from the first features of x as they stand, so that it is known which experts are
 chosen. They are Gumbel's numbers, whose k largest are k experts drawn at random; in `moe_layer_skewed` after Zipf's
 law is added, expert e being drawn as 1 / (e + 1).
+
+Peers: a loop over the experts, eager; torch's grouped product between torch's ops, eager and compiled.
 """
 
 from functools import cache
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 
 from bench.cases import Case, Counted, compiled, launch_of, random, with_gradients
 from instruments.backend import device
+from kernels.expert_parallel_sort import sort_runs
 from kernels.moe import experts_reference, moe_layer, moe_traffic
 from kernels.moe_router import route
 
@@ -108,9 +111,9 @@ def _case(tokens, experts, top_k, hidden, inter, skewed=False):
     def reference(x, router, w_gate_up, w_down):
         return experts_reference(x.double(), w_gate_up.double(), w_down.double(), route(x, router, top_k)).double()
 
-    peers = {"eager loop": lambda: eager_loop(top_k, counts), "torch, _grouped_mm": lambda: torch_grouped(top_k)}
+    peers = {"loop": lambda: eager_loop(top_k, counts), "torch": lambda: torch_grouped(top_k)}
     if tokens == PREFILL and not skewed:  # compiling takes seconds
-        peers["torch.compile, _grouped_mm"] = lambda: compiled(torch_grouped(top_k))
+        peers["torch.compile"] = lambda: compiled(torch_grouped(top_k))
     return Case(
         "moe_layer_skewed" if skewed else "moe_layer",
         shape,
@@ -135,6 +138,8 @@ def sanitize(tokens, experts, top_k, hidden, inter, dtype):
     moe_layer(*given, top_k)
     for capacity in (None, 3):
         moe_layer(*with_gradients(*given), top_k, capacity=capacity).sum().backward()
+    counts = torch.randint(tokens + 1, (3, experts), dtype=torch.int32, device=device())
+    sort_runs(counts, 1, [int(counts.sum())])
 
 
 def counted() -> list[Counted]:

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from instruments.gpus import LINKS
+from instruments.meter import meter
 from instruments.ranks import on_ranks
-from kernels.expert_parallel import chunk_bounds, expert_parallel_layer, expert_parallel_traffic, order_of_sending
+from kernels.expert_parallel import expert_parallel_layer, expert_parallel_traffic, order_of_sending
+from kernels.expert_parallel_sort import chunk_bounds, sort_runs
 from kernels.moe import moe_layer
 from kernels.moe_permute import permute
 from kernels.moe_router import route
@@ -127,6 +129,25 @@ def test_what_is_sent_lies_by_chunk_rank_and_expert():
     assert order_of_sending(2, 3, 3) == [0, 3, 1, 4, 2, 5]
     assert order_of_sending(3, 3, 2) == [0, 3, 6, 1, 2, 4, 5, 7, 8]
     assert chunk_bounds(5, 2) == [(0, 2), (2, 5)] and chunk_bounds(4, 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 5])
+def test_runs_of_several_ranks_are_sorted_by_expert(chunks):
+    """Against a stable sort of the expert of every row, as the rows of a chunk come: by rank, then by expert."""
+    draw = torch.Generator().manual_seed(chunks)
+    for counts in (torch.randint(4, (3, 5), generator=draw), torch.tensor([[0, 2000, 0, 0, 1], [0] * 5, [7] * 5])):
+        bounds = chunk_bounds(5, chunks)
+        totals = [int(counts[:, first:last].sum()) for first, last in bounds]
+        report = meter(sort_runs, counts.int().to(DEVICE), chunks, totals)
+        assert report.clean and report.launches == 1
+        parts = sort_runs(counts.int().to(DEVICE), chunks, totals)
+        for (first, last), part in zip(bounds, parts):
+            mine = counts[:, first:last].flatten()
+            expert = torch.arange(last - first).repeat(3).repeat_interleave(mine)
+            assert part.tokens.cpu().equal(expert.argsort(stable=True).int())
+            assert part.rows.flatten().cpu().equal(expert.argsort(stable=True).argsort().int())
+            assert part.counts.tolist() == counts[:, first:last].sum(0).tolist()
+            assert part.offsets.tolist() == [0, *part.counts.cumsum(0).tolist()]
 
 
 def test_traffic_counts_rows_by_where_they_go():

@@ -7,7 +7,7 @@ from instruments.backend import triton
 from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels.moe_router import route, router_ops, router_reference, router_traffic
-from kernels.moe_router_plan import plan
+from kernels.moe_router_plan import described, plan
 from kernels.rows import INTERPRETED
 from kernels.tolerances import limit
 from tests.kernels.tools import BF16, DEVICE, FP16, FP32, LAYOUTS, SPILLS, assert_close, assert_counts, randn, worst_row
@@ -213,3 +213,20 @@ def test_block_sizes_are_powers_of_two():
             for name in ("BLOCK_T", "BLOCK_K", "BLOCK_E"):
                 assert chosen.config[name] == triton.next_power_of_2(chosen.config[name]) >= 16
             assert chosen.splits * chosen.share >= 4096 > (chosen.splits - 1) * chosen.share
+
+
+def test_many_experts_by_descriptors_and_without():
+    """A router as it is, transposed, and with rows that no descriptor takes."""
+    x, router = operands(70, 200, 160)
+    config = plan(70, 200, 160, 2, INTERPRETED).config
+    ways = {
+        "rows": router,
+        "columns": router.T.contiguous().T,
+        None: torch.cat([router, router[:, :1]], dim=1)[:, :160],
+    }
+    for way, other in ways.items():
+        assert described(x, other, config)[2] == way
+        check(x, other, 8)
+        assert meter(route, x, other, 8).clean
+    report = meter(route, x, router, 8)
+    assert report.traffic.bytes == router_traffic(70, 200, 160, 8, BF16, None, gpu=INTERPRETED).bytes
