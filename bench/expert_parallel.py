@@ -43,7 +43,13 @@ DRY = {"Mixtral": (4, 2, 32, 40), "fine": (8, 3, 24, 16)}
 TOKENS, DRY_TOKENS = cases.PREFILL, 16  # of each rank
 ROUTINGS = ("even", "zipf", "zipf, spread")  # spread: experts, from the most drawn on, dealt to ranks to and fro
 CTAS = (0, 8, 16, 32)  # thread blocks that NCCL may use, 0 for its choice
-SPARED = ((0, 0), (116, 0), (100, 0), (116, 16))  # multiprocessors for products, 0 for all; thread blocks for NCCL
+SPARED = (
+    (0, 0),
+    (116, 0),
+    (100, 0),
+    (116, 16),
+    (124, 8),
+)  # multiprocessors for products, 0 for all; thread blocks for NCCL
 MESSAGES = [1 << power for power in range(14, 30)]  # bytes that a rank sends to the others
 
 
@@ -189,7 +195,7 @@ def parts_of(given: list, moved) -> dict[str, Callable]:
 
 def steps(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Step]:
     """Whole steps by chunks, multiprocessors left to NCCL, and thread blocks it may use; and the two parts alone."""
-    found, groups = [], {ctas: group_of(ctas, dry) for ctas in (0, 16)}
+    found, groups = [], {ctas: group_of(ctas, dry) for ctas in sorted({ctas for _, ctas in SPARED})}
     for model, routing in wanted or [(model, routing) for model in MODELS for routing in ROUTINGS]:
         tokens = DRY_TOKENS if dry else TOKENS
         given, counts = share(model, routing, tokens, dry)
