@@ -306,8 +306,10 @@ class AllToAll(Record):
 
 
 class Same(Record):
-    """The layer over the ranks beside the same on one GPU. error: ||difference|| / ||result||; equal: in every bit."""
+    """The layer over the ranks beside the same on one GPU. data: normal numbers, or whole ones, whose sums are exact in
+    any order; error: ||difference|| / ||result||; equal: in every bit."""
 
+    data: str
     dtype: str
     tokens: int
     experts: int

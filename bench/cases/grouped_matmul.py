@@ -163,7 +163,7 @@ def cases() -> list[Case]:
         model = experts, top_k, hidden, inter
         prefill += [_product(PREFILL, *model, skew, PREFILL_PEERS) for skew in SKEWS]
         torch_gated = {"torch": _gated(_torch)}
-        ways = {"bytes-first, in steps": lambda: _unfused, "bytes-first, gathered first": lambda: _gathered}
+        ways = {"unfused": lambda: _unfused, "gathered first": lambda: _gathered}
         fused.append(_swiglu(PREFILL, *model, ways | torch_gated))
         for tokens in (1, 8, 64):
             decode.append(_swiglu(tokens, *model, torch_gated | {"loop": _gated(_loop)}))
