@@ -65,7 +65,11 @@ def _torch(x, weight, groups):
 
 
 def _loop(x, weight, groups):
-    return torch.cat([part @ matrix for part, matrix in zip(x.split(groups.counts), weight) if len(part)])
+    y = x.new_empty(len(x), weight.shape[2])
+    for part, matrix, out in zip(x.split(groups.counts), weight, y.split(groups.counts)):
+        if len(part):
+            torch.mm(part, matrix, out=out)
+    return y
 
 
 def _padded(x, weight, groups):
