@@ -20,7 +20,7 @@ from kernels.quantize_codes import as_bytes, block_scale, coding, encode, fp32_s
 from kernels.quantize_pairs import quantize_pairs_kernel, takes_pairs
 from kernels.quantize_plan import TILE, groups_plan, kind, programs_of, quantize_ops, quantize_traffic, searchers
 from kernels.quantize_schemes import Quantized, Scheme, check_columns, empty, scheme_of
-from kernels.quantize_tile import groups_at, quantize_tile, store_codes
+from kernels.quantize_tile import groups_at, quantize_tile, store_codes, widened
 from kernels.rows import MAX_COLS, as_rows
 
 __all__ = ["dequantize", "dequantize_traffic", "quantize", "quantize_ops", "quantize_traffic"]
@@ -61,7 +61,7 @@ def quantize_groups_kernel(
         scales_ptr += first
     col = tl.arange(0, BLOCK)[None, :]
     at = x_ptr + top * row_stride + (row[:, None] * row_stride + (start[:, None] + col) * col_stride)  # [GROUPS, BLOCK]
-    x = tl.load(at, mask=col < count[:, None], other=0.0).to(tl.float32)
+    x = widened(tl.load(at, mask=col < count[:, None], other=0.0))
     quantize_tile(
         x, top * cols, row * cols + start, count, tl.arange(0, GROUPS),
         codes_ptr, scales_ptr, partial_ptr, tensor_scale_ptr,
@@ -95,7 +95,7 @@ def quantize_squares_kernel(
     count = tl.where(row < rows, cols - start, 0)
     col = tl.arange(0, BLOCK)[None, :]
     at = x_ptr + row[:, None] * row_stride + (start + col) * col_stride  # [ROWS, BLOCK]
-    x = tl.load(at, mask=col < count[:, None], other=0.0).to(tl.float32)
+    x = widened(tl.load(at, mask=col < count[:, None], other=0.0))
     amax = largest_magnitude(largest_magnitude(x, 1), 0)
     scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, ROUND_UP)
     tl.store(scales_ptr + program, scale)
