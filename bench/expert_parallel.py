@@ -43,13 +43,7 @@ DRY = {"Mixtral": (4, 2, 32, 40), "fine": (8, 3, 24, 16)}
 TOKENS, DRY_TOKENS = cases.PREFILL, 16  # of each rank
 ROUTINGS = ("even", "zipf", "zipf, spread")  # spread: experts, from the most drawn on, dealt to ranks to and fro
 CTAS = (0, 8, 16, 32)  # thread blocks that NCCL may use, 0 for its choice
-SPARED = (
-    (0, 0),
-    (116, 0),
-    (100, 0),
-    (116, 16),
-    (124, 8),
-)  # multiprocessors for products, 0 for all; thread blocks for NCCL
+SPARED = ((0, 0), (116, 0), (100, 0), (116, 16), (124, 8))  # multiprocessors for products, 0 for all; CTAS
 MESSAGES = [1 << power for power in range(14, 30)]  # bytes that a rank sends to the others
 
 
