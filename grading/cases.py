@@ -30,6 +30,7 @@ def prepare(given: Given, folder: Path, turns: tuple) -> None:
         "architectures": task.architectures,
         "products": task.products,
         "max_tile": task.max_tile,
+        "any_order": task.any_order,
         "turns": list(turns),
         "speed": timed(task, given.seed, turns),
     }

@@ -28,6 +28,8 @@ ADVICE = {
     "race": "On a GPU programs run side by side, in any order. Let each element be written by the program that reads "
     "it, add up with tl.atomic_add, or use a second launch.",
     "kept": "Make what is returned anew in every call: the caller may hold the old one, and the numbers are others.",
+    "order": "A GPU promises no order of programs, nor of the lanes of an atomic: what an atomic hands out (the next "
+    "free place, say) depends on who comes first. Count first, and compute every place from the counts.",
     "tuned": "To time its configs, triton.autotune runs the kernel many times on the same tensors. Name each one that "
     "the kernel reads as well as writes in `restore_value=[...]`, and each one that it adds to in "
     "`reset_to_zero=[...]`.",
@@ -647,7 +649,7 @@ def _holes(e: Expected, t: record.Counts, kernels: list) -> Finding:
             "If the offsets of rows and of columns are both of one dimension, they pair up lane by "
             "lane and only a diagonal is stored: make them a matrix, with [:, None] and [None, :].",
         )
-    return Finding("unwritten", text, ADVICE["unwritten"])
+    return Finding("unwritten", text)
 
 
 def operations(task: Task, arguments: dict, done: dict):

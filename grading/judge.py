@@ -209,6 +209,11 @@ def _findings(given: Given, left: Left, defined) -> tuple[list, int]:
                 if tuned.error or _of_values(given, index, replayed.turn, left.play, tuned, replayed.metered):
                     text = "right when the kernel is launched once, and wrong after its autotuner has tried its configs"
                     here = [Finding("tuned", text, case=task.cases[index].name)]
+            if replayed.backwards and not here:
+                back = replayed.backwards
+                if back.error or _of_values(given, index, replayed.turn, left.play, back, replayed.metered):
+                    text = "right when the programs run from the first to the last, and wrong in another order"
+                    here = [Finding("order", text, case=task.cases[index].name)]
             if replayed.compiled and not here:
                 here = diagnose.of_replay(given, index, replayed.compiled, arguments)
                 if not replayed.compiled.error:

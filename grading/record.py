@@ -273,8 +273,8 @@ class Compile(Record):
 
 
 class Replayed(Record):
-    """One call as its kernels gave it: in the interpreter, after (tuned) its autotuner's tries, and (compiled) on a
-    GPU. turn: which inputs it got."""
+    """One call as its kernels gave it: in the interpreter, after (tuned) its autotuner's tries, with (backwards) its
+    programs in the reverse order, and (compiled) on a GPU. turn: which inputs it got."""
 
     turn: int = 0
     error: Error | None = None
@@ -283,6 +283,7 @@ class Replayed(Record):
     metered: Metered | None = None
     compile: Annotated[list[Compile], msgspec.Meta(max_length=1000)] = []
     tuned: "Replayed | None" = None
+    backwards: "Replayed | None" = None
     compiled: "Replayed | None" = None
 
 

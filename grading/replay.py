@@ -14,6 +14,7 @@ has Triton loaded, which can write to that task's results alone.
 """
 
 import ast
+import inspect
 import json
 import linecache
 import math
@@ -562,6 +563,7 @@ def _case(
 ) -> record.Replayed:
     """One call: metered in the interpreter, compiled, and run on a GPU where there is one."""
     from grading import probe
+    from instruments import backend
 
     source = folder / "tasks" / spec["task"]
     turn = case["turns"][which]
@@ -584,6 +586,9 @@ def _case(
         )
         if player.chosen:
             told.tuned = _tuned(player, turn, source, out, f"{name}.tuned")
+        if spec["any_order"] and any("atomic" in inspect.getsource(kernel.fn) for kernel in kernels):
+            with backend.interpret(backwards=True):
+                told.backwards = _played(player, turn, source, out, f"{name}.backwards")
         wide = too_wide(told.metered.shapes, spec["max_tile"])
         told.compile = compiling.errors(whole=not wide)  # what is refused anyway may compile for minutes
         # what strays would corrupt the GPU's memory, and with it every later case

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,10 +93,10 @@ def _record(kernel, grid, args, kwargs) -> LaunchRecord:
     return LaunchRecord(kernel, grid, dict(bound.arguments), {k: v for k, v in kwargs.items() if k not in names})
 
 
-def _interpreted(kernel, grid, args, kwargs):
+def _interpreted(kernel, grid, args, kwargs, backwards=False):
     from instruments import interpreter
 
-    interpreter.launch(kernel, grid, args, kwargs)
+    interpreter.launch(kernel, grid, args, kwargs, backwards=backwards)
 
 
 def _install():
@@ -207,12 +208,16 @@ def describe() -> str:
 
 
 @contextmanager
-def interpret():
-    """Launches inside this block run in the interpreter, on any machine; a meter around the block still counts them."""
-    if mode() == "interpreted":
+def interpret(backwards: bool = False):
+    """Launches inside this block run in the interpreter, on any machine; a meter around the block still counts them.
+
+    backwards: programs run from the last to the first, and so do the lanes of an atomic. A GPU promises no order of
+    either, so a result that this changes is none to rely on. (A meter around the block runs them forwards.)
+    """
+    if mode() == "interpreted" and not backwards:
         yield
     else:
-        with launching(_interpreted):
+        with launching(partial(_interpreted, backwards=backwards)):
             yield
 
 

@@ -10,11 +10,12 @@ from instruments.backend import tl, triton
 if triton.__version__ == "missing":
     gluon, gl = triton, tl
     TensorDescriptor = mbarrier = fence_async_shared = load_tile = store_tile = store_wait = None
-    warpgroup_mma = warpgroup_mma_wait = None
+    arrive_when_copied = copy_rows = reinterpret = warpgroup_mma = warpgroup_mma_wait = None
 else:
     from triton.experimental import gluon
     from triton.experimental.gluon import language as gl
     from triton.experimental.gluon.language.nvidia.hopper import (
+        async_copy,
         fence_async_shared,
         mbarrier,
         tma,
@@ -27,14 +28,21 @@ else:
     load_tile = tma.async_load if renamed else tma.async_copy_global_to_shared
     store_tile = tma.async_store if renamed else tma.async_copy_shared_to_global
     store_wait = tma.store_wait
+    copy_rows = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared  # from 3.9 on
+    arrive_when_copied = async_copy.mbarrier_arrive
+    tile_type = gl.shared_memory_descriptor  # its method lost its underscore between 3.7 and 3.9
+    reinterpret = tile_type.reinterpret if hasattr(tile_type, "reinterpret") else tile_type._reinterpret
 
 __all__ = [
     "TensorDescriptor",
+    "arrive_when_copied",
+    "copy_rows",
     "fence_async_shared",
     "gl",
     "gluon",
     "load_tile",
     "mbarrier",
+    "reinterpret",
     "store_tile",
     "store_wait",
     "warpgroup_mma",

@@ -424,11 +424,12 @@ def _by_tag(tags: np.ndarray, mask: np.ndarray):
 
 
 class Launch:
-    """One interpreted launch: kernel, grid, arguments, the guard that watches it, and the program that runs."""
+    """One interpreted launch: kernel, grid, arguments, the guard that watches it, the program that runs, and whether
+    programs, and the lanes of an atomic, come in the reverse order."""
 
-    def __init__(self, kernel: JITFunction, grid: tuple, arguments: list, guard: Guard):
+    def __init__(self, kernel: JITFunction, grid: tuple, arguments: list, guard: Guard, backwards: bool = False):
         self.kernel, self.grid, self.arguments, self.guard = kernel, grid, arguments, guard
-        self.program = 0, 0, 0
+        self.program, self.backwards = (0, 0, 0), backwards
 
     def resolve(self, kind: str, ptrs: TensorHandle, mask) -> tuple[TensorHandle, TensorHandle]:
         """Tagged pointers and a mask, as real addresses and a mask with only the lanes that may be performed."""
@@ -539,11 +540,18 @@ def _guarded_rmw(method):
     def create_atomic_rmw(self, op, ptr, val, mask, *rest, **kwargs):
         if _running:
             ptr, mask = _running[-1].resolve("atomic", ptr, mask)
-        if _is_bf16(val):
-            return _bf16_atomic(op, ptr, val, mask)
-        return method(self, op, ptr, val, mask, *rest, **kwargs)
+        backwards = bool(_running) and _running[-1].backwards
+        if backwards:
+            ptr, val, mask = map(_flipped, (ptr, val, mask))
+        old = _bf16_atomic(op, ptr, val, mask) if _is_bf16(val) else method(self, op, ptr, val, mask, *rest, **kwargs)
+        return _flipped(old) if backwards else old
 
     return create_atomic_rmw
+
+
+def _flipped(handle: TensorHandle) -> TensorHandle:
+    """A tile with its lanes in the reverse order."""
+    return TensorHandle(np.ascontiguousarray(np.flip(handle.data)), handle.dtype)
 
 
 def _guarded_cas(method):
@@ -787,7 +795,7 @@ def _scalar(value, kind: str):
 class _Grid(stock.GridExecutor):
     """Runs a rewritten kernel over its grid, one program after the other, under a guard."""
 
-    def run(self, kernel: JITFunction, guard: Guard, args, kwargs):
+    def run(self, kernel: JITFunction, guard: Guard, args, kwargs, backwards: bool = False):
         parameters = set(self.arg_names)
         kwargs = {k: v for k, v in kwargs.items() if k in parameters}
         host_args, host_kwargs = self._init_args_hst(args, kwargs)
@@ -824,7 +832,7 @@ class _Grid(stock.GridExecutor):
         if not 1 <= len(grid) <= 3:
             raise ValueError(f"grid: got {grid}, expected one to three numbers of programs")
         grid += (1,) * (3 - len(grid))
-        launch = Launch(kernel, grid, arguments, guard)
+        launch = Launch(kernel, grid, arguments, guard, backwards)
         guard.begin(launch)
         builder = stock.interpreter_builder
         builder.set_grid_dim(*grid)
@@ -844,9 +852,10 @@ class _Grid(stock.GridExecutor):
         scope.set_attr(tl.tensor, "__index__", lambda self: self.handle.data.item())  # 3.6 with numpy 2.4 needs it
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn either
-                for x in range(grid[0]):
-                    for y in range(grid[1]):
-                        for z in range(grid[2]):
+                xs, ys, zs = (range(n)[::-1] if backwards else range(n) for n in grid)
+                for x in xs:
+                    for y in ys:
+                        for z in zs:
                             builder.set_grid_idx(x, y, z)
                             launch.program = x, y, z
                             self.fn(**values)
@@ -860,11 +869,12 @@ def _tuple(original, items):
     return type(original)(*items) if hasattr(original, "_fields") else type(original)(items)
 
 
-def launch(kernel: JITFunction, grid, args: tuple, kwargs: dict, guard: Guard | None = None):
+def launch(kernel: JITFunction, grid, args: tuple, kwargs: dict, guard: Guard | None = None, backwards: bool = False):
     """Run every program of a launch, one after the other, on the CPU.
 
     kernel: a @triton.jit function. grid: a tuple, or a function of the arguments that gives one. args, kwargs: as
     passed to `kernel[grid]`; compile options such as num_warps are dropped. guard: sees and may refuse every access.
+    backwards: programs run in the reverse order, and so do the lanes of an atomic: a GPU promises no order of either.
     Tensors on a GPU are copied to the host and back. RuntimeError for a kernel in Gluon, which has no interpreter.
     """
     if kernel.is_gluon():
@@ -874,4 +884,4 @@ def launch(kernel: JITFunction, grid, args: tuple, kwargs: dict, guard: Guard | 
             raise RuntimeError("a kernel cannot be launched from inside a running kernel")
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        _Grid(_rewrite(kernel), kernel.arg_names, grid).run(kernel, guard or Guard(), args, kwargs)
+        _Grid(_rewrite(kernel), kernel.arg_names, grid).run(kernel, guard or Guard(), args, kwargs, backwards)

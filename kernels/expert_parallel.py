@@ -15,15 +15,17 @@ gloo on CPUs.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
 from kernels.arguments import wants_grad
+from kernels.expert_parallel_sort import chunk_bounds, sort_runs
 from kernels.moe import check_layer, experts
 from kernels.moe_combine import combine
-from kernels.moe_permute import Permutation, gather_rows, permute
+from kernels.moe_permute import gather_rows, permute
 from kernels.moe_router import route
 
 
@@ -73,10 +75,10 @@ def order_of_sending(ranks: int, experts: int, chunks: int) -> list[int]:
     ]
 
 
-def chunk_bounds(experts: int, chunks: int) -> list[tuple[int, int]]:
-    """(first, last + 1) of each rank's experts in each chunk."""
-    ends = [experts * chunk // chunks for chunk in range(chunks + 1)]
-    return list(zip(ends, ends[1:]))
+@cache
+def places(ranks: int, experts: int, chunks: int, device: torch.device) -> torch.Tensor:
+    """[ranks * experts] int32: where each expert stands in order_of_sending, 0, 1, 2 ... for one chunk."""
+    return torch.tensor(order_of_sending(ranks, experts, chunks)).argsort().to(device, torch.int32)
 
 
 @dataclass(frozen=True)
@@ -92,30 +94,15 @@ class Chunk:
 def exchange_counts(counts: torch.Tensor, chunks: int, group=None) -> tuple[list[Chunk], torch.Tensor]:
     """counts [ranks, experts] int32: rows that this rank has for each rank's experts -> the chunks, and the counts that
     each rank has for this one's experts, as large. The host waits here, for it is to say how many rows travel."""
-    received = torch.empty_like(counts)
-    dist.all_to_all_single(received, counts, group=group)
-    to, from_ = torch.stack([counts, received]).cpu()
+    both = counts.new_empty(2, *counts.shape)  # to, from
+    both[0] = counts
+    dist.all_to_all_single(both[1], both[0], group=group)
+    to, from_ = both.tolist()
     planned = []
     for first, last in chunk_bounds(counts.shape[1], chunks):
-        rows = (each[:, first:last].sum(dim=1).tolist() for each in (to, from_))
+        rows = ([sum(each[first:last]) for each in way] for way in (to, from_))
         planned.append(Chunk(*rows, first, last))
-    return planned, received
-
-
-def sort_received(received: torch.Tensor, sequence: torch.Tensor, planned: list[Chunk]) -> list[Permutation]:
-    """For each chunk, its rows by expert. received: as exchange_counts gives it; sequence: order_of_sending."""
-    total = sum(sum(chunk.received) for chunk in planned)
-    expert = sequence % received.shape[1]
-    expert = expert.repeat_interleave(received.flatten()[sequence], output_size=total)  # [total], as the rows come
-    every = permute(expert[:, None].to(torch.int32), received.shape[1])
-    parts, start = [], 0
-    for chunk in planned:
-        rows = slice(start, start + sum(chunk.received))
-        offsets = every.offsets[chunk.first : chunk.last + 1] - start
-        tokens, places = every.tokens[rows] - start, every.rows[rows] - start
-        parts.append(Permutation(offsets, tokens, places, every.counts[chunk.first : chunk.last]))
-        start = rows.stop
-    return parts
+    return planned, both[1]
 
 
 def expert_parallel_layer(
@@ -147,31 +134,29 @@ def expert_parallel_layer(
     check_layer(x, router, w_gate_up, w_down, ranks)
     if not 1 <= chunks <= local:
         raise ValueError(f"chunks: got {chunks}, expected 1 to {local}, the experts of a rank")
-    sequence = torch.tensor(order_of_sending(ranks, local, chunks), device=x.device)
-    place = sequence.argsort().to(torch.int32)  # of each expert, in that order
-
+    place = places(ranks, local, chunks, x.device)
     routing = route(x, router, top_k, order=order, renormalize=renormalize)
-    permutation = permute(place[routing.experts], len(place), capacity)
-    counts = permutation.offsets.diff()[place].view(ranks, local)
+    permutation = permute(routing.experts if chunks == 1 else place[routing.experts], len(place), capacity)
     rows = gather_rows(x, permutation)
-    planned, received = exchange_counts(counts, chunks, group)
+    counts = permutation.counts if chunks == 1 else permutation.counts[place]
+    counts = counts if capacity is None else counts.clamp(max=capacity)
+    planned, received = exchange_counts(counts.view(ranks, local), chunks, group)
 
     taken = [sum(chunk.sent) for chunk in planned]
-    *parts, dropped = rows.split([*taken, len(rows) - sum(taken)])
+    *parts, free = rows.split([*taken, len(rows) - sum(taken)])  # free: what is dropped leaves rows over
     dispatched = [exchange(part, chunk.sent, chunk.received, group) for part, chunk in zip(parts, planned)]
-    by_expert = sort_received(received, sequence, planned)
+    by_expert = sort_runs(received, chunks, [sum(chunk.received) for chunk in planned])
     returned = []
     for part, chunk, sorting, (arrived, wait) in zip(parts, planned, by_expert, dispatched):
         wait()
         mine = slice(chunk.first, chunk.last)
-        y = combine(
-            experts(arrived, w_gate_up[mine], w_down[mine], sorting, sms=sms), sorting
-        )  # in the order they came
+        y = experts(arrived, w_gate_up[mine], w_down[mine], sorting, sms=sms)
+        y = combine(y, sorting)  # in the order in which they came
         returned.append(exchange(y, chunk.received, chunk.sent, group, into=part))  # where its rows were sent from
     for _, wait in returned:
         wait()
     if wants_grad(*(part for part, _ in returned)):
-        rows = torch.cat([*(part for part, _ in returned), dropped])
+        rows = torch.cat([*(part for part, _ in returned), free])
     return combine(rows, permutation, routing.gates)
 
 

@@ -16,8 +16,9 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
+from instruments import backend
 from instruments.backend import tl, triton
-from kernels import grouped_matmul_persistent as persistent
+from kernels import grouped_matmul_hopper, grouped_matmul_persistent
 from kernels.arguments import check_no_grad, check_tensor
 from kernels.grouped_matmul_plan import MAX_GROUPS, PORTABLE, Plan, check_index, grouped_matmul_traffic, plan
 from kernels.matmul_order import ragged_ends, ragged_tile
@@ -25,6 +26,9 @@ from kernels.rows import device_of
 from kernels.tiles import LOG2E
 
 __all__ = ["grouped_matmul", "grouped_matmul_reference", "grouped_matmul_traffic"]
+
+#: By path, what multiplies many rows where descriptors can address them.
+DESCRIBED = {"hopper": grouped_matmul_hopper, "persistent": grouped_matmul_persistent}
 
 
 def grouped_matmul_reference(
@@ -79,29 +83,29 @@ def grouped_matmul_kernel(
     for tile in tl.range(tl.program_id(0), tl.max(ends), tl.num_programs(0)):
         group, end, first_row, first_col = ragged_tile(tile, ends, offsets_ptr, N, BLOCK_M, BLOCK_N, GROUP_M)
         row = first_row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-        col = first_col + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
-        k = tl.arange(0, BLOCK_K)  # [BLOCK_K]
         inside = (row < end)[:, None]  # [BLOCK_M, 1]
         source = row if rows_ptr is None else tl.load(rows_ptr + row, mask=row < end, other=0)
-        x_ptrs = x_ptr + source.to(tl.int64)[:, None] * x_row_stride + k[None, :] * x_col_stride
-        weight_ptrs = weight_ptr + group.to(tl.int64) * weight_group_stride
-        weight_ptrs += k.to(tl.int64)[:, None] * weight_row_stride + col.to(tl.int64) * weight_col_stride
-        up_ptrs = weight_ptrs + up_offset
+        x_rows = x_ptr + source.to(tl.int64)[:, None] * x_row_stride  # [BLOCK_M, 1]
+        k = tl.arange(0, BLOCK_K)  # [BLOCK_K]
+        col = first_col + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
+        corner = weight_ptr + group.to(tl.int64) * weight_group_stride + first_col.to(tl.int64) * weight_col_stride
+        # within a tile 32 bits are enough, and take half the registers of pointers
+        within = (
+            k[:, None] * weight_row_stride + tl.arange(0, BLOCK_N)[None, :] * weight_col_stride
+        )  # [BLOCK_K, BLOCK_N]
         total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
         up_total = total
         for start in tl.range(0, K, BLOCK_K):
             x_mask = inside if EVEN else inside & (k[None, :] < K - start)
             weight_mask = None if EVEN else (k[:, None] < K - start) & (col < N)
             other = None if EVEN else 0.0
-            x = tl.load(x_ptrs, mask=x_mask, other=0.0)  # [BLOCK_M, BLOCK_K]
-            weight = tl.load(weight_ptrs, mask=weight_mask, other=other)  # [BLOCK_K, BLOCK_N]
+            x = tl.load(x_rows + (start + k)[None, :] * x_col_stride, mask=x_mask, other=0.0)  # [BLOCK_M, BLOCK_K]
+            strip = corner + start.to(tl.int64) * weight_row_stride
+            weight = tl.load(strip + within, mask=weight_mask, other=other)  # [BLOCK_K, BLOCK_N]
             total = tl.dot(x, weight, total, input_precision="ieee")
             if SWIGLU:
-                up = tl.load(up_ptrs, mask=weight_mask, other=other)
+                up = tl.load(strip + up_offset + within, mask=weight_mask, other=other)
                 up_total = tl.dot(x, up, up_total, input_precision="ieee")
-                up_ptrs += BLOCK_K * weight_row_stride
-            x_ptrs += BLOCK_K * x_col_stride
-            weight_ptrs += BLOCK_K * weight_row_stride
         if SWIGLU:
             total = total / (1 + tl.exp2(total * -LOG2E)) * up_total
         y_ptrs = y_ptr + row.to(tl.int64)[:, None] * N + col
@@ -129,16 +133,16 @@ def _choose(x, weight, y, swiglu, path, sms) -> Plan:
     """The plan of a product that is not empty."""
     if sms is not None and not sms >= 1:
         raise ValueError(f"sms: got {sms}, expected at least 1")
-    described = persistent.takes(x, weight, y)
-    if path == "persistent" and not described:
+    able = [name for name, kernel in DESCRIBED.items() if kernel.takes(x, weight, y)]
+    if path in DESCRIBED and path not in able:
         raise ValueError(
-            f"path: got 'persistent' for {x.dtype} on {x.device}, strides {x.stride()} and {weight.stride()}, expected "
-            "16 bits that tensor descriptors can address, on a GPU that has them"
+            f"path: got {path!r} for {x.dtype} on {x.device}, strides {x.stride()} and {weight.stride()}, expected "
+            "16 bits that tensor descriptors can address, on a GPU that has them; for 'hopper' a Hopper GPU"
         )
     gpu = device_of(x.device)
     if sms is not None:
         gpu = replace(gpu, sms=min(sms, gpu.sms))
-    able = ("persistent", *PORTABLE) if described and x.is_cuda else PORTABLE
+    able = (*able, *PORTABLE) if backend.mode() == "compiled" else PORTABLE
     return plan(len(y), len(weight), y.shape[1], swiglu, x.itemsize, path, gpu, able)
 
 
@@ -157,8 +161,8 @@ def grouped_matmul(
     x: [slots, K], fp16, bf16 or fp32, any strides; or, with rows, [tokens, K], of which slot s has row rows[s]. weight:
     [E, K, N] of x's dtype, any strides, E to 256. offsets: [E + 1] int32, from 0, never falling, to slots at most.
     rows: [slots] int32, from 0 to tokens - 1 where a slot is in a group. activation: "swiglu": the weight's first half
-    of columns is gate, its second up, and y = silu(gate) * up, rounded once. path: 'decode' or 'persistent' (16 bits
-    both), or 'plain', chosen unless given. sms: multiprocessors that it may take, all unless given.
+    of columns is gate, its second up, and y = silu(gate) * up, rounded once. path: 'decode', 'persistent' or 'hopper'
+    (16 bits all), or 'plain', chosen unless given. sms: multiprocessors that it may take, all unless given.
 
     Returns a contiguous [slots, N], or [slots, N / 2] with an activation; rows of no group, beyond offsets[E], hold
     nothing. Offsets and rows stay on the GPU, unchecked. No gradient: that of x is a product of dy with weight.mT, that
@@ -175,8 +179,8 @@ def grouped_matmul(
         return y.zero_()
     swiglu = activation is not None
     chosen = _choose(x, weight, y, swiglu, path, sms)
-    if chosen.path == "persistent":
-        persistent.launch(x, weight, offsets, rows, y, swiglu, chosen.tile, chosen.programs, chosen.group_m)
+    if chosen.path in DESCRIBED:
+        DESCRIBED[chosen.path].launch(x, weight, offsets, rows, y, swiglu, chosen.tile, chosen.programs, chosen.group_m)
         return y
     grouped_matmul_kernel[(chosen.programs,)](
         x,

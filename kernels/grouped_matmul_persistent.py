@@ -1,13 +1,13 @@
-"""Grouped products of many rows, 16 bits: tensor descriptors, and one loop over tiles and K.
+"""Grouped products of many rows, 16 bits, by tensor descriptors.
 
 Reference, minimum traffic, public function and the plain kernel are grouped_matmul.py's. As in matmul_persistent.py,
-the hardware copies tiles to shared memory, and the loop is flattened, so that the loads of a program's next tile start
-under the store of this one, of whatever groups the two are. A tile of x may reach over the end of its group: what it
-reads there does no harm, for these rows of the product are not stored. They are cut off by a descriptor of y whose rows
-end wherever its coordinates say; a branch or masked stores would do it, too, but neither is as cheap in that loop.
+the hardware copies tiles to shared memory, and the loop over tiles and K is flattened, so that the loads of a program's
+next tile start under the store of this one, of whatever groups the two are. A tile of x may reach over the end of its
+group: what it reads there does no harm, for these rows of the product are not stored. They are cut off by a descriptor
+of y whose rows end wherever its coordinates say (`ragged`), that of triton.tools.ragged_tma (2025), spelled out.
 
-Rows that are still to be gathered cannot be described: they are loaded row by row, the weight alone by descriptor. The
-ragged descriptor is that of triton.tools.ragged_tma (2025), spelled out.
+Rows that are still to be gathered cannot be described: they are loaded row by row, the weight alone by descriptor. With
+two sums to a tile, or rows to gather, the flattened loop was slower on an H200 than one in the other.
 """
 
 from functools import cache
@@ -33,6 +33,12 @@ def weight_tile(weight, group, k, col, TRANSPOSED: tl.constexpr, BLOCK_N: tl.con
 
 
 @triton.jit
+def load_ragged(matrix, end, row, col, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """The tile [ROWS, COLS] at (row, col) of a matrix that `ragged` describes, but zeros for its rows from `end` on."""
+    return matrix.load([RAGGED, end, RAGGED - end + row, col]).reshape(ROWS, COLS)
+
+
+@triton.jit
 def store_ragged(y, tile, end, row, col):
     """A tile [BLOCK_M, BLOCK_N] to y at (row, col), but for its rows from `end` on."""
     y.store([RAGGED, end, RAGGED - end + row, col], tile.to(y.dtype).reshape(1, 1, tile.shape[0], tile.shape[1]))
@@ -52,6 +58,7 @@ def grouped_matmul_persistent_kernel(
     TRANSPOSED: tl.constexpr,
     SWIGLU: tl.constexpr,
     EVEN: tl.constexpr,
+    FLATTEN: tl.constexpr,
     GROUP_M: tl.constexpr,
     BLOCK_E: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -62,7 +69,7 @@ def grouped_matmul_persistent_kernel(
     [groups, N, K], twice as many columns with SWIGLU; y [slots, N], ragged. offsets [groups + 1]. EVEN: K ends with a
     tile."""
     ends = ragged_ends(offsets_ptr, groups, N, BLOCK_M, BLOCK_N, BLOCK_E)
-    for tile in tl.range(tl.program_id(0), tl.max(ends), tl.num_programs(0), flatten=True):
+    for tile in tl.range(tl.program_id(0), tl.max(ends), tl.num_programs(0), flatten=FLATTEN):
         group, end, row, col = ragged_tile(tile, ends, offsets_ptr, N, BLOCK_M, BLOCK_N, GROUP_M)
         if rows_ptr is not None:
             slot = row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
@@ -111,6 +118,16 @@ def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
     return describable(x) and describable(y) and (describable(weight) or describable(weight.mT))
 
 
+def ragged(y: torch.Tensor) -> tuple[list, list]:
+    """(shape, strides) by which a descriptor sees y [rows, N] so that it ends at a row which each access chooses.
+
+    At (RAGGED, end, RAGGED - end + row, column) lies y[row, column], and nothing from row `end` on: the third index
+    would be beyond the last. The strides of the first two make up for the third, modulo the 2^64 of an address.
+    """
+    many, pitch = 0x7FFF0000, y.stride(0)
+    return [many, many, RAGGED.value, y.shape[1]], [2**34 - pitch, pitch, pitch, 1]
+
+
 def launch(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -132,13 +149,12 @@ def launch(
     def describe(tensor, box):
         return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), box)
 
-    many = 0x7FFF0000  # of the first two indices, whose strides make up for the third, modulo the 2^64 of an address
     grouped_matmul_persistent_kernel[(programs,)](
         describe(x, [m, k]) if rows is None else x,
         describe(weight.mT, [1, n, k]) if transposed else describe(weight, [1, k, n]),
         offsets,
         rows,
-        TensorDescriptor(y, [many, many, RAGGED.value, N], [2**34 - N, N, N, 1], [1, 1, m, n // 2]),
+        TensorDescriptor(y, *ragged(y), [1, 1, m, n // 2]),
         groups,
         K,
         N,
@@ -146,6 +162,7 @@ def launch(
         transposed,
         swiglu,
         EVEN=K % k == 0,
+        FLATTEN=rows is None and not swiglu,
         GROUP_M=group_m,
         BLOCK_E=triton.next_power_of_2(groups),
         **tile,

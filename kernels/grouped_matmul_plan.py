@@ -1,6 +1,6 @@
 """How grouped products are laid out, by the rows of a group, and what they move: from one table of plans.
 
-The numbers of the tiles are a neighbour's, matmul.py's and weight_only.py's.
+The tiles of 16-bit elements were the fastest of some dozens on an H200; those of fp32 are a neighbour's, matmul.py's.
 """
 
 from collections.abc import Sequence
@@ -38,12 +38,16 @@ def _tile(m: int, n: int, k: int, warps: int, stages: int) -> dict:
 
 
 PATHS = (
+    Path("decode", 16, 2, _tile(16, 128, 64, 4, 4), 3),
     Path("decode", 16, 2, _tile(16, 64, 128, 4, 4), 4),
-    Path("persistent", NO_LIMIT, 2, _tile(128, 256, 64, 8, 3), 1),
+    Path("hopper", NO_LIMIT, 2, _tile(128, 256, 64, 4, 4), 1),
+    Path("persistent", 128, 2, _tile(64, 128, 64, 4, 4), 2),
+    Path("persistent", NO_LIMIT, 2, _tile(128, 256, 64, 8, 4), 1),
+    Path("persistent", NO_LIMIT, 2, _tile(128, 128, 64, 4, 5), 1),
     Path("plain", NO_LIMIT, 2, _tile(128, 128, 32, 8, 4), 1),
     Path("plain", NO_LIMIT, 4, _tile(64, 64, 32, 4, 3), 2),
 )
-
+EMPTY = 16  # of a wide tile's columns, one in so many may lie outside y
 PORTABLE = ("decode", "plain")  # that run anywhere
 
 
@@ -65,26 +69,29 @@ def plan(
     swiglu: bool,
     itemsize: int,
     path: str | None,
-    gpu: Device | GPU,
+    gpu: Device,
     able: tuple[str, ...] = PORTABLE,
 ) -> Plan:
     """How so many rows in so many groups are multiplied, to N columns of y: by the path named, or the first of those
-    in PATHS that are able to and take as many rows a group."""
-    fitting = [
-        row
-        for row in PATHS
-        if itemsize <= row.itemsize
-        and (path == row.name or path is None and row.name in able and slots <= row.rows * groups)
-    ]
+    in PATHS that are able to, with the first tiles for as many rows a group. Of these the widest is taken that keeps
+    every multiprocessor busy and whose columns are nearly all in y, else the last."""
+    possible = [row for row in PATHS if itemsize <= row.itemsize and (path == row.name if path else row.name in able)]
+    fitting = [row for row in possible if slots <= row.rows * groups] or possible
     if not fitting:
         raise ValueError(
-            f"path: got {path!r} for {itemsize}-byte elements, expected None, 'plain', 'decode' (16 bits) or "
-            "'persistent' (16 bits)"
+            f"path: got {path!r} for {itemsize}-byte elements, expected None, 'plain' or, with 16 bits, 'decode', "
+            "'persistent' or 'hopper'"
         )
-    chosen = fitting[0]
-    tile = chosen.tile | {"BLOCK_N": chosen.tile["BLOCK_N"] // (2 if swiglu else 1)}
-    most = (slots // tile["BLOCK_M"] + min(groups, slots)) * triton.cdiv(N, tile["BLOCK_N"])  # tiles there can be
-    return Plan(chosen.name, tile, chosen.group_m, min(chosen.programs * gpu.sms, most))
+    first = fitting[0]
+    for row in fitting:
+        if (row.name, row.rows, row.itemsize) != (first.name, first.rows, first.itemsize):
+            break
+        chosen, block_n = row, row.tile["BLOCK_N"] // (2 if swiglu else 1)
+        across = triton.cdiv(N, block_n)
+        tiles = (slots // row.tile["BLOCK_M"] + min(groups, slots)) * across  # there can be
+        if tiles >= gpu.sms and (across * block_n - N) * EMPTY <= N:
+            break
+    return Plan(chosen.name, chosen.tile | {"BLOCK_N": block_n}, chosen.group_m, min(chosen.programs * gpu.sms, tiles))
 
 
 def check_index(name: str, tensor, like: torch.Tensor, length: int | None = None):
@@ -129,14 +136,14 @@ def grouped_matmul_traffic(
         if path == "minimum":
             read |= {"offsets": 4 * (groups + 1), **index}
         return Traffic(read, y, flops, launches=touched if path == "naive" else 1)
-    chosen = plan(slots, groups, columns, activation is not None, size, path, gpu)
+    chosen = plan(slots, groups, columns, activation is not None, size, path, Device(gpu.sms, gpu.shared_per_sm))
     block_m, block_n = chosen.tile["BLOCK_M"], chosen.tile["BLOCK_N"]
     down = [triton.cdiv(count, block_m) for count in counts]  # rows of tiles of a group
     across, x_rows, wide = triton.cdiv(columns, block_n), slots, N
-    if chosen.path == "persistent" and tokens is None:  # a tile reaches into the rows of the next groups
+    if chosen.path in ("persistent", "hopper") and tokens is None:  # a tile reaches into the rows of the next groups
         begins = accumulate(counts, initial=0)
         x_rows = sum(min(tiles * block_m, slots - begin) for tiles, begin in zip(down, begins))
-    if chosen.path == "persistent" and activation:  # and one of gate's columns into those of up
+    if chosen.path in ("persistent", "hopper") and activation:  # and one of gate's columns into those of up
         wide = min(across * block_n, N) + columns
     read = {
         "x": x_rows * K * across * size,

@@ -176,7 +176,7 @@ def moe_steps(
     top_k, shared = sum(counts) // max(1, tokens), {"path": path, "gpu": gpu}
     return {
         "route": router_traffic(tokens, hidden, len(counts), top_k, dtype, **shared),
-        "permute": permute_traffic(tokens, top_k, len(counts), **shared),
+        "permute": permute_traffic(tokens, top_k, len(counts), path),
         **experts_traffic(counts, hidden, inter, dtype, tokens=tokens, **shared),
         "combine": combine_traffic(tokens, top_k, hidden, dtype, path),
     }

@@ -60,6 +60,7 @@ def route_splits_kernel(
     BLOCK_S: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_E: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """BLOCK_T tokens, whose logits are the sums over part [splits, tokens, EXPERTS]; the rest as for route_kernel."""
     token = tl.program_id(0).to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T)[:, None]  # [BLOCK_T, 1]
@@ -67,6 +68,8 @@ def route_splits_kernel(
     split = tl.arange(0, BLOCK_S)[:, None, None]  # [BLOCK_S, 1, 1], BLOCK_S >= splits
     place = token * EXPERTS + expert  # [BLOCK_T, BLOCK_E]
     mask = (token < tokens) & (expert < EXPERTS)
+    if EARLY:
+        tl.extra.cuda.gdc_wait()  # for the programs that leave the parts
     part = tl.load(
         part_ptr + split.to(tl.int64) * tokens * EXPERTS + place[None], mask=(split < splits) & mask[None], other=0.0
     )

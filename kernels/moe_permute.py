@@ -1,11 +1,11 @@
 """Sort the slots of a mixture of experts by expert: each (token, choice) gets a row, the rows of an expert together.
 
 Minimum traffic of the permutation: experts read once, rows and tokens written once, 12 bytes a slot; of moving the
-rows, `gather_rows`: x read once and written top_k times. The sort is a counting sort in two launches (histogram, prefix
-sum, scatter: Knuth, 1973): programs count the experts of their share of the slots; then each adds up what the programs
-before it have counted, and hands out rows in the order of its slots. So it is stable, and the same in every run: no
-atomics. Few slots are one program's, which counts them itself: one launch. The host reads nothing back, so all of it
-can be in a CUDA graph.
+rows, `gather_rows`: x read once and written top_k times. The sort is a counting sort (Knuth, 1973) in three launches:
+programs count the experts of 64 or 128 slots each; what the programs before have counted is added up, expert by expert;
+and each slot gets its row: behind the experts before its own, the programs before its own, and the slots before it that
+chose the same. So it is stable, and the same in every run. Few slots are one program's, and one launch. The host reads
+nothing back, so all of it can be in a CUDA graph.
 """
 
 import math
@@ -16,16 +16,16 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from instruments.backend import tl, triton
-from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, wants_grad
+from kernels.attention_plan import runs_fast
 from kernels.moe_combine import combine
 from kernels.moe_rows import Permutation, blocks_of, check_permuted, gather_rows_forward
-from kernels.rows import Device, device_of
 
 MAX_EXPERTS = 1024
-ONE_PROGRAM = 1024  # slots, at most
-TILE = 8192  # slots by experts of a step
+ONE_PROGRAM = 128  # slots, at most
+MANY_EXPERTS = 128  # from which a program's work for all experts wants more slots
+STEP = 32  # slots that each of a program's is compared with at a time
 
 
 def permute_reference(experts: torch.Tensor, num_experts: int, capacity: int | None = None) -> Permutation:
@@ -50,28 +50,42 @@ def expert_capacity(tokens: int, top_k: int, num_experts: int, factor: float) ->
 
 
 @triton.jit
-def chosen_in_tile(experts_ptr, start, last, BLOCK: tl.constexpr, BLOCK_E: tl.constexpr):
-    """[BLOCK, BLOCK_E] int32: 1 where a slot from start, before last, chose an expert."""
-    slot = start + tl.arange(0, BLOCK)[:, None]  # [BLOCK, 1]
-    chosen = tl.load(experts_ptr + slot, mask=slot < last, other=-1)
-    return (chosen == tl.arange(0, BLOCK_E)[None, :]).to(tl.int32)
+def count_kernel(
+    experts_ptr,
+    part_ptr,
+    slots,
+    programs,
+    EXPERTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_E: tl.constexpr,
+    EARLY: tl.constexpr,
+):
+    """part [EXPERTS, programs] int32: how many of a program's BLOCK slots of experts [slots] chose each expert."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()  # the next kernel may be launched, to wait for this one
+    slot = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    chosen = tl.load(experts_ptr + slot, mask=slot < slots, other=-1)
+    counts = tl.histogram(chosen, BLOCK_E, mask=(chosen >= 0) & (chosen < EXPERTS))  # [BLOCK_E]
+    expert = tl.arange(0, BLOCK_E)
+    tl.store(part_ptr + expert * programs + tl.program_id(0), counts, mask=expert < EXPERTS)
 
 
 @triton.jit
-def count_slots(experts_ptr, first, last, BLOCK: tl.constexpr, BLOCK_E: tl.constexpr):
-    """[1, BLOCK_E] int32: how many of the slots from first, before last, chose each expert."""
-    counts = tl.zeros([1, BLOCK_E], dtype=tl.int32)
-    for start in tl.range(first, last, BLOCK):
-        counts += tl.sum(chosen_in_tile(experts_ptr, start, last, BLOCK, BLOCK_E), axis=0, keep_dims=True)
-    return counts
-
-
-@triton.jit
-def count_kernel(experts_ptr, part_ptr, slots, share, BLOCK: tl.constexpr, BLOCK_E: tl.constexpr):
-    """part [programs, BLOCK_E] int32: how many of a program's share of experts [slots] chose each expert."""
-    first = tl.program_id(0) * share
-    counts = count_slots(experts_ptr, first, tl.minimum(first + share, slots), BLOCK, BLOCK_E)
-    tl.store(part_ptr + tl.program_id(0) * BLOCK_E + tl.arange(0, BLOCK_E)[None, :], counts)
+def prefix_kernel(part_ptr, counts_ptr, programs, BLOCK_P: tl.constexpr, EARLY: tl.constexpr):
+    """One expert: part [EXPERTS, programs] becomes the sum of what the programs before have counted, counts [EXPERTS]
+    the sum of all."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
+    expert = tl.program_id(0)
+    part_ptr += expert * programs
+    total = tl.zeros([1], dtype=tl.int32)
+    for start in tl.range(0, programs, BLOCK_P):
+        program = start + tl.arange(0, BLOCK_P)  # [BLOCK_P]
+        part = tl.load(part_ptr + program, mask=program < programs, other=0)
+        tl.store(part_ptr + program, total + tl.cumsum(part, axis=0) - part, mask=program < programs)
+        total += tl.sum(part, axis=0)
+    tl.store(counts_ptr + expert + tl.arange(0, 1), total)
 
 
 @triton.jit
@@ -83,69 +97,70 @@ def place_kernel(
     rows_ptr,
     counts_ptr,
     slots,
-    share,
     programs,
     capacity,
     EXPERTS: tl.constexpr,
     TOP_K: tl.constexpr,
-    BLOCK_P: tl.constexpr,
     BLOCK: tl.constexpr,
+    STEP: tl.constexpr,
     BLOCK_E: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
-    """Rows for a program's share of experts [slots]: rows and tokens [slots], and by the first program offsets
-    [EXPERTS + 1] and counts [EXPERTS], all int32. part: as count_kernel leaves it; None for one program."""
+    """Rows for a program's BLOCK slots of experts [slots]: rows and tokens [slots], and by the first program offsets
+    [EXPERTS + 1], all int32. part and counts: as prefix_kernel leaves them; with one program part is None, and counts
+    are written here."""
     program = tl.program_id(0)
-    first = program * share
-    last = tl.minimum(first + share, slots)
-    expert = tl.arange(0, BLOCK_E)[None, :]  # [1, BLOCK_E], BLOCK_E >= EXPERTS
-    taken = tl.zeros([1, BLOCK_E], dtype=tl.int32)  # of each expert's rows, by the slots before
+    expert = tl.arange(0, BLOCK_E)  # [BLOCK_E], BLOCK_E >= EXPERTS
+    slot = program * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    chosen = tl.load(experts_ptr + slot, mask=slot < slots, other=-1)
+    real = (chosen >= 0) & (chosen < EXPERTS)
+    rank = tl.zeros([BLOCK], dtype=tl.int32)  # a slot's place among those of its expert
+    for start in tl.static_range(0, BLOCK, STEP):
+        other = program * BLOCK + start + tl.arange(0, STEP)[None, :]  # [1, STEP]
+        same = tl.load(experts_ptr + other, mask=other < slots, other=-1) == chosen[:, None]  # [BLOCK, STEP]
+        rank += tl.sum((same & (other < slot[:, None])).to(tl.int32), axis=1)
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     if part_ptr is None:
-        counts = count_slots(experts_ptr, first, last, BLOCK, BLOCK_E)
+        counts = tl.histogram(chosen, BLOCK_E, mask=real)
+        tl.store(counts_ptr + expert, counts, mask=expert < EXPERTS)
     else:
-        counts = taken
-        for start in tl.range(0, programs, BLOCK_P):
-            other = start + tl.arange(0, BLOCK_P)[:, None]  # [BLOCK_P, 1]
-            part = tl.load(part_ptr + other * BLOCK_E + expert, mask=other < programs, other=0)
-            counts += tl.sum(part, axis=0, keep_dims=True)
-            taken += tl.sum(tl.where(other < program, part, 0), axis=0, keep_dims=True)
+        counts = tl.load(counts_ptr + expert, mask=expert < EXPERTS, other=0)
+        rank += tl.load(part_ptr + chosen * programs + program, mask=real, other=0)
     kept = tl.minimum(counts, capacity)
-    ends = tl.cumsum(kept, axis=1)
-    total = tl.sum(kept)
+    ends = tl.cumsum(kept, axis=0)
     if program == 0:
         tl.store(offsets_ptr, 0)
         tl.store(offsets_ptr + 1 + expert, ends, mask=expert < EXPERTS)
-        tl.store(counts_ptr + expert, counts, mask=expert < EXPERTS)
-    for start in tl.range(first, last, BLOCK):
-        chosen = chosen_in_tile(experts_ptr, start, last, BLOCK, BLOCK_E)  # [BLOCK, BLOCK_E]
-        rank = taken + tl.cumsum(chosen, axis=0)  # from 1: the slot's place among those of its expert
-        found = (chosen == 1) & (rank <= capacity)
-        row = tl.sum(tl.where(found, ends - kept + rank, 0), axis=1) - 1  # [BLOCK]: -1 where there is none
-        taken += tl.sum(chosen, axis=0, keep_dims=True)
-        slot = start + tl.arange(0, BLOCK)
-        tl.store(rows_ptr + slot, row, mask=slot < last)
-        tl.store(tokens_ptr + row, slot // TOP_K, mask=row >= 0)
-        tl.store(tokens_ptr + slot, -1, mask=(slot < last) & (slot >= total))  # rows that nobody gets
+    first = tl.gather(ends - kept, tl.where(real, chosen, 0), axis=0)  # [BLOCK]: of the rows of a slot's expert
+    row = tl.where(real & (rank < capacity), first + rank, -1)
+    tl.store(rows_ptr + slot, row, mask=slot < slots)
+    tl.store(tokens_ptr + row, slot // TOP_K, mask=row >= 0)
+    tl.store(tokens_ptr + slot, -1, mask=(slot < slots) & (slot >= tl.sum(kept)))  # rows that nobody gets
 
 
 @dataclass(frozen=True)
 class Plan:
-    """programs, each with `share` slots; config: of place_kernel, and of count_kernel but for BLOCK_P."""
+    """programs, each with BLOCK slots; config: of place_kernel; counting, prefix: of the other two."""
 
     programs: int
-    share: int
     config: dict
+    counting: dict
+    prefix: dict
 
 
 @cache
-def plan(slots: int, num_experts: int, gpu: Device) -> Plan:
-    """One program for few slots, else at most one a multiprocessor, whose parts every program reads."""
+def plan(slots: int, num_experts: int) -> Plan:
+    """One program for few slots, else one for each 64 or 128."""
     block_e = triton.next_power_of_2(num_experts)
-    programs = 1 if slots <= ONE_PROGRAM else gpu.sms
-    block = max(16, min(TILE // block_e, triton.next_power_of_2(triton.cdiv(slots, programs))))
-    share = triton.cdiv(slots, programs * block) * block
-    block_p = max(1, min(triton.next_power_of_2(programs), TILE // block_e))
-    config = {"BLOCK_P": block_p, "BLOCK": block, "BLOCK_E": block_e, "num_warps": 8}
-    return Plan(triton.cdiv(slots, share), share, config)
+    one = slots <= ONE_PROGRAM
+    several = 128 if block_e >= MANY_EXPERTS else 64
+    block = max(16, triton.next_power_of_2(slots)) if one else several
+    programs = triton.cdiv(slots, block)
+    block_p = min(4096, triton.next_power_of_2(programs))
+    config = {"BLOCK": block, "STEP": min(STEP, block), "BLOCK_E": block_e, "num_warps": max(4, block // 32)}
+    counting = {"BLOCK": block, "BLOCK_E": block_e, "num_warps": 4}
+    return Plan(programs, config, counting, {"BLOCK_P": block_p, "num_warps": 8 if block_p > 1024 else 4})
 
 
 def permute(experts: torch.Tensor, num_experts: int, capacity: int | None = None) -> Permutation:
@@ -168,17 +183,18 @@ def permute(experts: torch.Tensor, num_experts: int, capacity: int | None = None
     if not slots:
         none = torch.zeros(num_experts + 1, **made)
         return Permutation(none, experts.flatten(), experts, none[1:], capacity)
-    chosen = plan(slots, num_experts, device_of(experts.device))
+    chosen = plan(slots, num_experts)
+    programs, late = chosen.programs, {"EARLY": False}
     counts, offsets = torch.empty(num_experts, **made), torch.empty(num_experts + 1, **made)
     tokens, rows, part = torch.empty(slots, **made), torch.empty_like(experts), None
-    grid = (chosen.programs,)
-    if chosen.programs > 1:
-        part = torch.empty((chosen.programs, chosen.config["BLOCK_E"]), **made)
-        config = {name: value for name, value in chosen.config.items() if name != "BLOCK_P"}
-        count_kernel[grid](experts, part, slots, chosen.share, **config)
-    limit = slots if capacity is None else min(capacity, slots)
-    sizes = (slots, chosen.share, chosen.programs, limit, num_experts, top_k)
-    place_kernel[grid](experts, part, offsets, tokens, rows, counts, *sizes, **chosen.config)
+    if programs > 1:
+        part = torch.empty((num_experts, programs), **made)
+        early = experts.is_cuda and runs_fast(experts.device)  # Hopper or later
+        late = {"EARLY": early, **({"launch_pdl": True} if early else {})}
+        count_kernel[(programs,)](experts, part, slots, programs, num_experts, EARLY=early, **chosen.counting)
+        prefix_kernel[(num_experts,)](part, counts, programs, **chosen.prefix, **late)
+    sizes = (slots, programs, slots if capacity is None else min(capacity, slots), num_experts, top_k)
+    place_kernel[(programs,)](experts, part, offsets, tokens, rows, counts, *sizes, **chosen.config, **late)
     return Permutation(offsets, tokens, rows, counts, capacity)
 
 
@@ -204,24 +220,26 @@ def gather_rows(x: torch.Tensor, permutation: Permutation) -> torch.Tensor:
     return _GatherRows.apply(x, permutation) if wants_grad(x) else gather_rows_forward(x, permutation)
 
 
-def permute_traffic(
-    tokens: int, top_k: int, num_experts: int, path: str | None = "minimum", gpu: GPU | Device = GPUS["H200"]
-) -> Traffic:
+def permute_traffic(tokens: int, top_k: int, num_experts: int, path: str | None = "minimum") -> Traffic:
     """What sorting the slots moves, where all of them get rows: the 'minimum', each byte once; or, with None, what the
-    programs of `permute` ask for on a GPU, the H200 of the course's figures unless given."""
-    slots = tokens * top_k
-    read = {"experts": 4 * slots}
-    written = {"rows": 4 * slots, "tokens": 4 * slots, "counts": 4 * num_experts, "offsets": 4 * (num_experts + 1)}
+    programs of `permute` ask for."""
+    slots, counts = 4 * tokens * top_k, 4 * num_experts
+    read, written = {"experts": slots}, {"rows": slots, "tokens": slots, "counts": counts, "offsets": counts + 4}
     if path == "minimum":
         return Traffic(read, written, launches=1)
     if path is not None:
         raise ValueError(f"path: got {path!r}, expected minimum or None")
-    chosen = plan(slots, num_experts, Device(gpu.sms, gpu.shared_per_sm))
-    read["experts"] *= 2  # to count, and to place
-    if chosen.programs > 1:
-        written["part"] = 4 * chosen.programs * chosen.config["BLOCK_E"]
-        read["part"] = chosen.programs * written["part"]
-    return Traffic(read, written, launches=1 + (chosen.programs > 1))
+    programs = plan(tokens * top_k, num_experts).programs
+    read["experts"] *= 2  # as themselves, and as others' neighbours
+    if programs == 1:
+        return Traffic(read, written, launches=1)
+    part = {"part": programs * counts}
+    read |= {"counts": programs * counts, "part": slots}
+    return (
+        Traffic({"experts": slots}, part, launches=1)
+        + Traffic(part, part, launches=1)
+        + Traffic(read, written, launches=1)
+    )
 
 
 def gather_traffic(tokens: int, top_k: int, hidden: int, dtype: torch.dtype, path: str | None = "minimum") -> Traffic:

@@ -11,7 +11,6 @@ gates renormalised they agree: exp(l_i) / sum of exp(l_j) over the chosen j, eit
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -20,7 +19,9 @@ from instruments.backend import tl, triton
 from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, wants_grad
+from kernels.attention_plan import runs_fast
 from kernels.moe_choose import choose, route_splits_kernel, router_backward
+from kernels.moe_router_plan import described, plan
 from kernels.rows import Device, device_of
 
 MAX_TOP_K = 8
@@ -54,8 +55,8 @@ def router_reference(
 
 @triton.jit
 def route_kernel(
-    x_ptr,
-    router_ptr,
+    x,
+    router,
     experts_ptr,
     gates_ptr,
     logits_ptr,
@@ -68,64 +69,41 @@ def route_kernel(
     TOP_K: tl.constexpr,
     OVER_ALL: tl.constexpr,
     SPLIT: tl.constexpr,
+    DESCRIBED: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_K: tl.constexpr,
     BLOCK_E: tl.constexpr,
     STAGES: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
-    """BLOCK_T tokens: x [tokens, hidden], router [hidden, EXPERTS], of any strides; experts and gates [tokens, TOP_K],
-    logits [tokens, EXPERTS]. SPLIT: only `share` of the hidden dimension, its sums left in logits [splits, tokens,
-    EXPERTS]."""
+    """BLOCK_T tokens: x [tokens, hidden], router [hidden, EXPERTS], pointers to any strides unless DESCRIBED: tensor
+    descriptors, by "rows" or, of router transposed, by "columns"; experts and gates [tokens, TOP_K], logits [tokens,
+    EXPERTS]. SPLIT: only `share` of the hidden dimension, its sums left in logits [splits, tokens, EXPERTS]."""
+    if EARLY:
+        tl.extra.cuda.gdc_launch_dependents()  # the second kernel may be launched, to wait for this one
     token = tl.program_id(0).to(tl.int64) * BLOCK_T + tl.arange(0, BLOCK_T)[:, None]  # [BLOCK_T, 1]
     expert = tl.arange(0, BLOCK_E)[None, :]  # [1, BLOCK_E], BLOCK_E >= EXPERTS
     first = tl.program_id(1) * share
     last = tl.minimum(first + share, hidden)
     logits = tl.zeros([BLOCK_T, BLOCK_E], dtype=tl.float32)
     for start in tl.range(first, last, BLOCK_K, num_stages=STAGES):
-        k = start + tl.arange(0, BLOCK_K)  # [BLOCK_K]
-        across, down = k.to(tl.int64)[None, :], k.to(tl.int64)[:, None]
-        x_mask = (token < tokens) & (k < last)[None, :]
-        x = tl.load(x_ptr + token * x_strides[0] + across * x_strides[1], mask=x_mask, other=0.0)
-        router_mask = (k < last)[:, None] & (expert < EXPERTS)
-        router_ptrs = router_ptr + down * router_strides[0] + expert * router_strides[1]
-        router = tl.load(router_ptrs, mask=router_mask, other=0.0)
-        logits = tl.dot(x, router, logits, input_precision="ieee")  # [BLOCK_T, BLOCK_E]
+        if DESCRIBED is not None:
+            x_tile = x.load([tl.program_id(0) * BLOCK_T, start])  # [BLOCK_T, BLOCK_K]
+            weight = router.load([0, start]).T if DESCRIBED == "columns" else router.load([start, 0])
+        else:
+            k = start + tl.arange(0, BLOCK_K)  # [BLOCK_K]
+            across, down = k.to(tl.int64)[None, :], k.to(tl.int64)[:, None]
+            x_ptrs = x + token * x_strides[0] + across * x_strides[1]
+            x_tile = tl.load(x_ptrs, mask=(token < tokens) & (k < last)[None, :], other=0.0)
+            weight_ptrs = router + down * router_strides[0] + expert * router_strides[1]
+            weight = tl.load(weight_ptrs, mask=(k < last)[:, None] & (expert < EXPERTS), other=0.0)
+        logits = tl.dot(x_tile, weight, logits, input_precision="ieee")  # [BLOCK_T, BLOCK_E]
     mask = (token < tokens) & (expert < EXPERTS)
     if SPLIT:
         logits_ptr += tl.program_id(1).to(tl.int64) * tokens * EXPERTS
     tl.store(logits_ptr + token * EXPERTS + expert, logits, mask=mask)
     if not SPLIT:
         choose(logits, token, tokens, experts_ptr, gates_ptr, EXPERTS, TOP_K, OVER_ALL)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the router is launched. tiles: of tokens; splits: of the hidden dimension, each `share` long; config: of
-    route_kernel; merging: of route_splits_kernel."""
-
-    tiles: int
-    splits: int
-    share: int
-    config: dict
-    merging: dict
-
-
-@cache
-def plan(tokens: int, hidden: int, experts: int, itemsize: int, gpu: Device) -> Plan:
-    """Tiles of tokens, and shares of the hidden dimension where the tiles alone are too few for the GPU."""
-    block_e = max(16, triton.next_power_of_2(experts))
-    wide = block_e > 64
-    most, block_k = (64, 64 if wide else 128) if itemsize == 2 else (16, 32)
-    block_t = max(16, min(most, triton.next_power_of_2(tokens)))
-    tiles = triton.cdiv(tokens, block_t)
-    splits = max(1, min(gpu.sms // tiles, hidden // (2 * block_k), 64))
-    share = triton.cdiv(hidden, splits * block_k) * block_k
-    splits = triton.cdiv(hidden, share)
-    config = {"BLOCK_T": block_t, "BLOCK_K": block_k, "BLOCK_E": block_e, "STAGES": 3 if wide else 4}
-    config["num_warps"] = 8 if wide else 4
-    block_s = triton.next_power_of_2(splits)
-    merging = {"BLOCK_S": block_s, "BLOCK_T": max(1, min(16, 4096 // (block_s * block_e))), "BLOCK_E": block_e}
-    return Plan(tiles, splits, share, config, merging)
 
 
 def _forward(x: torch.Tensor, router: torch.Tensor, top_k: int, over_all: bool) -> tuple:
@@ -137,14 +115,17 @@ def _forward(x: torch.Tensor, router: torch.Tensor, top_k: int, over_all: bool) 
         return experts, gates, logits
     chosen = plan(tokens, hidden, num_experts, x.itemsize, device_of(x.device))
     split = chosen.splits > 1
+    early = {"EARLY": split and x.is_cuda and runs_fast(x.device)}  # Hopper or later
     sums = logits.new_empty((chosen.splits, tokens, num_experts)) if split else logits
-    sizes = (tokens, hidden, chosen.share, num_experts, top_k, over_all, split)
-    grid = chosen.tiles, chosen.splits
-    route_kernel[grid](x, router, experts, gates, sums, x.stride(), router.stride(), *sizes, **chosen.config)
+    operands = described(x, router, chosen.config)
+    tensors = (*operands[:2], experts, gates, sums, x.stride(), router.stride())
+    sizes = (tokens, hidden, chosen.share, num_experts, top_k, over_all, split, operands[2])
+    route_kernel[chosen.tiles, chosen.splits](*tensors, *sizes, **chosen.config, **early)
     if split:
         grid = (triton.cdiv(tokens, chosen.merging["BLOCK_T"]),)
         sizes = (tokens, chosen.splits, num_experts, top_k, over_all)
-        route_splits_kernel[grid](sums, experts, gates, logits, *sizes, **chosen.merging)
+        late = {"launch_pdl": True} if early["EARLY"] else {}
+        route_splits_kernel[grid](sums, experts, gates, logits, *sizes, **chosen.merging, **early, **late)
     return experts, gates, logits
 
 

@@ -52,11 +52,12 @@ def blocks_of(hidden: int, path: str | None) -> int:
 
 @triton.jit
 def scatter_rows_kernel(
-    x_ptr, rows_ptr, y_ptr, x_row_stride, x_col_stride, hidden, TOP_K: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr, rows_ptr, y_ptr, x_row_stride, x_col_stride, hidden, blocks, TOP_K: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """y [slots, hidden]: the row of x [tokens, hidden], of any strides, of one token, at rows [tokens, TOP_K]."""
-    token = tl.program_id(0).to(tl.int64)
-    col = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
+    """y [slots, hidden]: the row of x [tokens, hidden], of any strides, of one token, at rows [tokens, TOP_K]. The
+    blocks of a row are programs next to each other, so that its pages are written together."""
+    token = (tl.program_id(0) // blocks).to(tl.int64)
+    col = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)  # [BLOCK]
     x = tl.load(x_ptr + token * x_row_stride + col.to(tl.int64) * x_col_stride, mask=col < hidden, other=0.0)
     for i in tl.static_range(TOP_K):
         row = tl.load(rows_ptr + token * TOP_K + i).to(tl.int64)
@@ -127,9 +128,9 @@ def gather_rows_forward(x: torch.Tensor, permutation: Permutation) -> torch.Tens
     (tokens, top_k), hidden = permutation.rows.shape, x.shape[1]
     y = _rows_for(permutation, hidden, x)
     if y.numel():
-        grid = tokens, triton.cdiv(hidden, BLOCK)
+        blocks = triton.cdiv(hidden, BLOCK)
         config = {"TOP_K": top_k, "BLOCK": BLOCK, "num_warps": NUM_WARPS}
-        scatter_rows_kernel[grid](x, permutation.rows, y, *x.stride(), hidden, **config)
+        scatter_rows_kernel[(tokens * blocks,)](x, permutation.rows, y, *x.stride(), hidden, blocks, **config)
     return y
 
 

@@ -23,7 +23,7 @@ def rgb(colour: str) -> np.ndarray:
     return np.array([round(255 * part) for part in to_rgb(colour)], np.uint8)
 
 
-_COLOURS = np.stack([rgb(c) for c in ("white", "#f0f0f0", "#c9c9c9", "#b5dcf2", "white", BLUE, GREEN, ORANGE, RED)])
+_COLOURS = np.stack([rgb(c) for c in ("white", "#ebebeb", "#c9c9c9", "#b5dcf2", "white", BLUE, GREEN, ORANGE, RED)])
 
 LEAST, MOST = 2, 44  # pixels of a cell
 _GAP = 7  # pixels of an element from which on a line parts it from the next

@@ -34,7 +34,7 @@ def execution_model(programs: int, sms: int, rows: int, cols: int, warps: int, a
     box(41, 6, 38, 31)
     for quarter in range(4):
         left, top = 42.5 + quarter % 2 * 18.2, 7.5 + quarter // 2 * 14.6
-        box(left, top, 16.8, 13.4, "#f4f4f4")
+        box(left, top, 16.8, 13.4, "#ececec")
         for warp in range(7):
             box(left + 1, top + 1.1 + warp * 1.7, 14.8, 1, colours[quarter] if warp == 2 else "#cccccc", "none", 0)
     axes.text(41, 40.5, f"the black program: {warps} warps of 32 threads", fontsize=8)

@@ -37,7 +37,7 @@ def token_path(experts: int = 8, chosen: Sequence[int] = (1, 4), gates: Sequence
         share = 0.16 + 0.3 * ((7 * expert + 3) % 11) / 11 if at is None else 0.98 - 0.2 * at
         box(axes, 168, y - 8, 70 * share, 16, "#dddddd" if at is None else ORANGE, linewidth=0.5)
         taken = at is not None
-        box(axes, 360, y - 13, 160, 26, ORANGE if taken else "#f4f4f4", linewidth=1.2 if taken else 0.5)
+        box(axes, 360, y - 13, 160, 26, ORANGE if taken else "#ececec", linewidth=1.2 if taken else 0.5)
         axes.text(
             440, y, f"gate, up, down of {expert}", fontsize=9, ha="center", va="center", color=BLACK if taken else _GREY
         )

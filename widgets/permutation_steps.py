@@ -90,7 +90,7 @@ class _Picture:
         axes.set(xlim=(-2.35, SLOTS + 0.45), ylim=(10.35, -0.7))
         axes.axis("off")
         self.colours = [Boxes(axes, colour, edgecolor=BLACK, linewidth=0.8) for colour in COLOURS[:EXPERTS]]
-        self.empty = Boxes(axes, "#f4f4f4", edgecolor="#999999", linewidth=0.8)
+        self.empty = Boxes(axes, "#ececec", edgecolor="#999999", linewidth=0.8)
         self.mark = Boxes(axes, "none", edgecolor=RED, linewidth=3, zorder=3)
         (self.way,) = axes.plot([], [], color=RED, linewidth=2, alpha=0.5, animated=True, zorder=2)
         for y, words in ((0.5, "slots"), (1.5, "token"), (2.3, "row"), (8.5, "rows"), (9.5, "token")):

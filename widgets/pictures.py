@@ -8,6 +8,9 @@ from instruments.results import Case
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas
 from widgets.words import size, time
 
+_LINES = ((BLUE, "s"), (RED, "o"), (GREEN, "^"), (PURPLE, "D"), (BLACK, "v"), (ORANGE, "P"))
+_GREY = "#555555"
+
 
 def picture(title: str, figure, sentence: str) -> Panel:
     """A picture without controls, with the sentence that reads it."""
@@ -35,35 +38,53 @@ def arrow(axes, start: tuple, end: tuple, colour=BLACK, **look):
     axes.add_patch(FancyArrowPatch(start, end, **look))
 
 
-def curves(xs: list, lines: dict, title: str, sentence: str, x: tuple, y: tuple) -> Panel:
-    """Lines, each with its name at its right end, both scales logarithmic.
+def curves(
+    xs: list, lines: dict, title: str, sentence: str, x: tuple, y: tuple, marks: dict | None = None, height: int = 320
+) -> Panel:
+    """Lines, each with its name and marker to the right of its end, x logarithmic.
 
-    lines: name -> a value for each of `xs`, None where there is none. x, y: what the axis shows, and its ticks as
-    {value: words}; those of y are all shown, those of x where the lines are.
+    lines: name -> a value for each of `xs`, None where there is none; at most six. x, y: what the axis shows, and its
+    ticks as {value: words}; those of y are all shown, and logarithmic, or None for an axis from 0; those of x are shown
+    where the lines are. marks: {name: y} of dashed lines across.
     """
-    figure = canvas(height=320)
-    axes = figure.add_axes((0.1, 0.15, 0.65, 0.74))
-    axes.set(xscale="log", yscale="log", xlim=(min(xs), max(xs)), ylim=(min(y[1]), max(y[1])))
+    marks = marks or {}
+    figure = canvas(height=height)
+    axes = figure.add_axes((0.1, 48 / height, 0.65, 1 - 83 / height))
+    if y[1] is None:
+        most = max([value for line in lines.values() for value in line if value is not None] + list(marks.values()))
+        axes.set(ylim=(0, 1.1 * most))
+        axes.yaxis.set_major_formatter("{x:,.10g}")
+    else:
+        axes.set(yscale="log", ylim=(min(y[1]), max(y[1])))
+        axes.set_yticks(list(y[1]), y[1].values())
+    axes.set(xscale="log", xlim=(min(xs), max(*xs, 1.1 * min(xs))))
     axes.minorticks_off()
     shown = {at: words for at, words in x[1].items() if min(xs) <= at <= max(xs)}
     axes.set_xticks(list(shown), shown.values())
-    axes.set_yticks(list(y[1]), y[1].values())
+    axes.tick_params(labelsize=9)
     axes.set_xlabel(x[0], fontsize=9)
     axes.text(0, 1.05, y[0], fontsize=9, transform=axes.transAxes)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#DDDDDD", linewidth=0.7)
-    ends = {}
-    for (name, values), (colour, marker) in zip(
-        lines.items(), ((BLUE, "s"), (RED, "o"), (GREEN, "^"), (PURPLE, "D"), (BLACK, "v"))
-    ):
+    ends = []  # (how far up a line ends, its name, how its end looks)
+
+    def up(at: tuple) -> float:
+        return axes.transAxes.inverted().transform(axes.transData.transform(at))[1]
+
+    for name, value in marks.items():
+        axes.axhline(value, color=_GREY, linewidth=1.2, linestyle="--")
+        ends.append((up((max(xs), value)), name, {"marker": "_", "color": _GREY, "markersize": 9}))
+    for (name, values), (colour, marker) in zip(lines.items(), _LINES):
         known = [(at, value) for at, value in zip(xs, values) if value is not None]
-        axes.plot(*zip(*known), marker + "-", color=colour, markersize=5, clip_on=False)
-        ends[name] = axes.transAxes.inverted().transform(axes.transData.transform(known[-1]))[1], colour, marker
-    height = -1.0  # of the name below
-    for name, (end, colour, marker) in sorted(ends.items(), key=lambda item: item[1][0]):
-        height = max(end, height + 0.075)
-        axes.plot([1.035], [height], marker, color=colour, markersize=5, clip_on=False, transform=axes.transAxes)
-        axes.text(1.055, height, name, fontsize=9.5, va="center", transform=axes.transAxes)
+        look = {"marker": marker, "color": colour, "markersize": 5}
+        axes.plot(*zip(*known), **look, clip_on=False)
+        ends.append((up(known[-1]), name, look))
+    lowest = -1.0  # where the next name may lie
+    for end, name, look in sorted(ends, key=lambda each: each[0]):
+        lowest = max(end, lowest)
+        axes.plot([1.035], [lowest], **look, clip_on=False, transform=axes.transAxes)
+        axes.text(1.055, lowest, name, fontsize=9.5, va="center", transform=axes.transAxes)
+        lowest += 18 / (height - 83)
     return picture(title, figure, sentence)
 
 

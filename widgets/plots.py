@@ -5,21 +5,12 @@ Nothing is computed here. The finding is the title; the sentence says every numb
 
 from collections.abc import Sequence
 
-from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas
-from widgets.pictures import picture
+from widgets.panel import BLACK, ORANGE, SKY, WIDTH, Panel, canvas
+from widgets.pictures import curves, picture
 from widgets.words import number
 
 _ROW, _HEAD, _FOOT = 23, 30, 8  # CSS pixels
 _LETTER, _BOLD = 6.9, 7.9  # how wide a letter of a row's name is, and of a heading
-#: Colour of a line, a darker one of its name where letters need that, and marker.
-_LOOKS = (
-    (BLUE, BLUE, "o"),
-    (ORANGE, "#8a5f00", "s"),
-    (GREEN, "#00694d", "^"),
-    (RED, "#a84800", "D"),
-    (PURPLE, "#8f4a74", "v"),
-    (BLACK, BLACK, "P"),
-)
 
 
 def columns(
@@ -111,45 +102,16 @@ def lines(
     said: str = "",
     height: int = 300,
 ) -> Panel:
-    """Lines over a logarithmic x, each with its name at its end.
+    """Lines over a logarithmic x, with y from 0: `curves` of series that have points of their own.
 
     series: {name: [(x, y), ...]}. title, about, form, said: as for `columns`. across, up: what the axes show, with
-    units. ticks: {x: what stands there}. marks: {name: y} of dashed lines. y begins at 0.
+    units. ticks: {x: what stands there}. marks, height: as for `curves`.
     """
-    marks = marks or {}
-    figure = canvas(height=height)
-    axes = figure.add_axes((0.095, 48 / height, 0.725, 1 - 66 / height))
-    most = max([y for points in series.values() for _, y in points] + list(marks.values()))
-    axes.set(xscale="log", xlim=(min(ticks) / 1.15, max(ticks) * 1.15), ylim=(0, 1.1 * most))
-    axes.minorticks_off()
-    axes.yaxis.set_major_formatter("{x:,.10g}")
-    axes.set_xticks(list(ticks), list(ticks.values()), fontsize=9)
-    axes.set_xlabel(across, fontsize=9)
-    axes.set_ylabel(up, fontsize=9)
-    axes.grid(axis="y", color="#e3e3e3", linewidth=0.8)
-    axes.spines[["top", "right"]].set_visible(False)
-    ends = []  # (where a name belongs, from below, in CSS pixels; name; colour)
-
-    def below(y):
-        return axes.transData.transform((min(ticks), y))[1] * 100 / figure.dpi
-
-    for name, y in marks.items():
-        axes.axhline(y, color="#555555", linewidth=1.2, linestyle="--")
-        ends.append((below(y), name, "#555555"))
-    for (name, points), (colour, dark, marker) in zip(series.items(), _LOOKS):
-        axes.plot(*zip(*points), marker + "-", color=colour, markersize=6, linewidth=1.8)
-        x, y = points[-1]
-        if x < max(ticks) / 2:  # a line that ends early has its name there
-            axes.annotate(name, (x, y), (9, 6), textcoords="offset points", fontsize=9, color=dark, weight="bold")
-        else:
-            ends.append((below(y), name, dark))
-    lowest = 0.0
-    for y, name, colour in sorted(ends):
-        lowest = max(y, lowest)
-        figure.text(0.83, lowest / height, name, fontsize=9, color=colour, va="center", weight="bold")
-        lowest += 15
     said = said or "; ".join(
         f"{name} " + ", ".join(f"{form.format(y)} at {ticks.get(x) or number(x)}" for x, y in points)
         for name, points in series.items()
     )
-    return picture(title, figure, f"{about}: {said}.")
+    points = {name: dict(line) for name, line in series.items()}
+    xs = sorted({x for line in points.values() for x in line})
+    values = {name: [line.get(x) for x in xs] for name, line in points.items()}
+    return curves(xs, values, title, f"{about}: {said}.", (across, ticks), (up, None), marks, height)

@@ -39,6 +39,7 @@ def portrait(
     like: str | None = None,
     counted: tuple | None = None,
     gpu: str | None = None,
+    at: tuple | None = None,
     **options,
 ) -> Panel:
     """Bytes predicted, requested, unique and moved by DRAM of `function(*arguments, **options)`, and times beside it.
@@ -46,10 +47,10 @@ def portrait(
     function: one of kernels/, or your own, which gets the model and the records of the course's function that `like`
     names, such as "rmsnorm". Its kernels are interpreted once, on any machine, and metered. counted: arguments for the
     meter in place of `arguments`, where these hold more than 4 MiB. gpu: whose records, such as "h200": this machine's
-    unless given, else the H200's. With a GPU and arguments on it, the function is also timed there. DRAM's counters
-    are never read here, only shown as recorded: a profiler has to start the process that it counts. What is not known
-    is left out, and the picture says so. A function that has an argument of one of these three names goes into a
-    lambda.
+    unless given, else the H200's. at: the shape of the record to open at. With a GPU and arguments on it, the function
+    is also timed there. DRAM's counters are never read here, only shown as recorded: a profiler has to start the
+    process that it counts. What is not known is left out, and the picture says so. A function that has an argument of
+    one of these four names goes into a lambda.
 
     Raises ValueError naming the argument: no function, no tensor, an unknown name for `like` or `gpu`, a function that
     launches no kernel, or of which nothing is known.
@@ -67,7 +68,7 @@ def portrait(
     picture = _Picture(charts)
     controls, start = {}, 0
     if len(moments) > 1:
-        start = _first_shown(moments, arguments, model)
+        start = _first_shown(moments, at or _lengths(arguments, model), _dtype(arguments), at is None)
         controls["record"] = whole("record", 1, len(moments), start + 1)
 
     def draw(record=1):
@@ -226,8 +227,11 @@ def _model(function, like, arguments, options) -> _Model | None:
 def _sizes(arguments) -> dict:
     """What a `..._traffic` is asked for, by its parameters' names, as a call's tensors tell."""
     first, *others = _shapes(arguments)
+    tensors = _tensors(arguments)
     cols, size = first[-1] if first else 1, math.prod(first)
-    sizes = {"size": size, "rows": size // cols, "cols": cols, "dtype": _tensors(arguments)[0].dtype}
+    sizes = {"size": size, "rows": size // cols, "cols": cols, "dtype": tensors[0].dtype}
+    if len(tensors) > 2 and tensors[1].dim() == 3 and tensors[2].dtype == torch.int32:  # a grouped product, by offsets
+        sizes |= {"counts": tensors[2].diff().tolist(), "K": cols, "N": tensors[1].shape[2]}
     if others and len(first) == len(others[0]) == 2:  # a matrix product, the second matrix as it is or transposed
         sizes |= {"M": first[0], "N": math.prod(others[0]) // cols, "K": cols}
     if others and len(first) == len(others[0]) == 4:  # attention: q, k, v, behind dout in a backward
@@ -241,9 +245,13 @@ def _sizes(arguments) -> dict:
 
 def _sizes_of(case: Case, model: _Model) -> dict:
     """The same of a record. Where its shape lacks the queries, they are as many as the keys, or one where key heads
-    have a number of their own, as in decoding."""
+    have a number of their own, as in decoding. Rows of groups are taken as evenly spread."""
     names, sizes = model.lengths, {"size": int(np.prod(case.shape)), "dtype": DTYPES.get(case.dtype)}
     sizes |= {name: scheme for name, scheme in model.dtypes.items() if name.endswith("_scheme")}
+    if "counts" in names:
+        tokens, groups, top_k, *others = case.shape
+        each, more = divmod(tokens * top_k, groups)
+        return sizes | {"counts": [each + (group < more) for group in range(groups)]} | dict(zip(names[1:], others))
     if "queries" in names and len(case.shape) < len(names):
         names = [name for name in names if name != "queries"]
         sizes["queries"] = 1 if "kv_heads" in names else case.shape[names.index("keys")]
@@ -449,14 +457,15 @@ def _takes(function, arguments) -> bool:
     return True
 
 
-def _first_shown(moments: list, arguments, model) -> int:
-    """What is measured here; else the arguments' own shape; else the largest with DRAM's counters; else the largest."""
-    asked = _lengths(arguments, model), _dtype(arguments)
+def _first_shown(moments: list, shape: tuple, dtype: str, here: bool) -> int:
+    """What is measured here, if that is wanted; else that shape; else the largest with DRAM's counters; else the
+    largest."""
 
     def rank(place):
         moment = moments[place]
-        same = (moment.shape, moment.dtype) == asked
-        return moment.here and bool(moment.seconds), not moment.here, same, bool(moment.counters), moment.work.bytes
+        same = (moment.shape, moment.dtype) == (shape, dtype)
+        measured = here and moment.here and bool(moment.seconds)
+        return measured, not moment.here, same, bool(moment.counters), moment.work.bytes
 
     return max(range(len(moments)), key=rank)
 

@@ -207,7 +207,6 @@ _LEFT, _TOP, _MAPS, _SIDE, _SIDE_WIDTH, _SIDE_HEIGHT = 12, 36, 520, 556, 192, 25
 _TITLE = 19  # above a map
 _BYTE_TOPS = _TOP + 188, _TOP + 226  # of the bars
 _LINES, _COLUMNS = 5, 92  # of source
-_HEAD = 98  # letters above the picture
 _HERE = np.array([255, 243, 176], np.uint8)  # behind the line of source
 _GREY = "#555555"
 _LEGEND = (
@@ -223,6 +222,13 @@ _LEGEND = (
 
 def _pixels(css: float) -> int:
     return round(css * SHARPNESS)
+
+
+def _fitted(words: str, room: float, points: float, style: str = "") -> str:
+    """The words, cut where they need more CSS pixels than there are."""
+    while _width(words, points, style) > room and len(words) > 2:
+        words = words.rstrip("…")[:-1] + "…"
+    return words
 
 
 def _width(words: str, points: float, style: str = "") -> float:
@@ -329,9 +335,7 @@ class _Picture:
                 words += f", {block}"
             else:
                 self._write(x, y + 19 + grid.height / SHARPNESS, block, 8, colour=_GREY)
-        room = breadth - 7 - _width(words, 8.5)
-        while _width(name, 9, "-Bold") > room and len(name) > 2:
-            name = name.rstrip("…")[:-1] + "…"
+        name = _fitted(name, breadth - 7 - _width(words, 8.5), 9, "-Bold")
         self._write(x, y, name, 9, "-Bold")
         self._write(x + _width(name, 9, "-Bold") + 7, y, words, 8.5, colour=_GREY)
 
@@ -369,7 +373,7 @@ class _Picture:
                 self._mark(pixels, grid)
         said = self._tile(pixels, step) + self._bytes(pixels, program, at) + self._source(pixels, step)
         head = _program_said(self.kept, program) + (f", {_action(program, at)}" if step else ", touches no memory")
-        said.append((_LEFT, 17, head if len(head) <= _HEAD else head[: _HEAD - 1] + "…", 10, "-Bold"))
+        said.append((_LEFT, 17, _fitted(head, WIDTH - 2 * _LEFT, 10, "-Bold"), 10, "-Bold"))
         image = Image.fromarray(pixels)
         self.words = ImageDraw.Draw(image)
         del self.page.words[self.always :]

@@ -81,7 +81,7 @@ def _product(tokens, experts, top_k, K, N, skew, peers):
     """One product of rows that lie sorted, K to N."""
     groups = routed(tokens, experts, top_k, skew)
     return Case(
-        f"grouped_matmul_{skew}",
+        "grouped_matmul" if skew == "balanced" else f"grouped_matmul_{skew}",
         (tokens, experts, top_k, K, N),
         BF16,
         lambda: (random(tokens * top_k, K, dtype=BF16), _weight(experts, K, N), groups),
@@ -112,6 +112,10 @@ def _gated(multiply):
 
 def _unfused(x, weight, groups):
     return swiglu(*grouped_matmul(x[groups.rows], weight, groups.offsets).chunk(2, dim=1))
+
+
+def _gathered(x, weight, groups):
+    return grouped_matmul(x[groups.rows], weight, groups.offsets, activation="swiglu")
 
 
 def _swiglu(tokens, experts, top_k, K, inter, peers):
@@ -159,7 +163,8 @@ def cases() -> list[Case]:
         model = experts, top_k, hidden, inter
         prefill += [_product(PREFILL, *model, skew, PREFILL_PEERS) for skew in SKEWS]
         torch_gated = {"torch": _gated(_torch)}
-        fused.append(_swiglu(PREFILL, *model, {"unfused": lambda: _unfused} | torch_gated))
+        ways = {"unfused": lambda: _unfused, "gathered first": lambda: _gathered}
+        fused.append(_swiglu(PREFILL, *model, ways | torch_gated))
         for tokens in (1, 8, 64):
             decode.append(_swiglu(tokens, *model, torch_gated | {"loop": _gated(_loop)}))
             decode.append(_product(tokens, experts, top_k, inter, hidden, "balanced", PEERS))
@@ -188,5 +193,5 @@ def sanitize(tokens, experts, top_k, K, N, dtype):
 def counted() -> list[Counted]:
     """Prefill with the experts' weights far beyond L2, and a decode step."""
     found = {(case.kernel, case.shape[:2]): case for case in cases()}
-    prefill, decode = found["grouped_matmul_balanced", (PREFILL, 8)], found["grouped_matmul_swiglu", (8, 64)]
-    return [launch_of(case, name) for case in (prefill, decode) for name in ("bytes-first", "torch")]
+    keys = (("grouped_matmul", (PREFILL, 8)), ("grouped_matmul", (64, 8)), ("grouped_matmul_swiglu", (8, 64)))
+    return [launch_of(found[key], name) for key in keys for name in ("bytes-first", "torch")]

@@ -3,6 +3,8 @@
 Logits are planned: router takes them from the first features of x as they stand, so that it is known which experts are
 chosen. They are Gumbel's numbers, whose k largest are k experts drawn at random; in `moe_layer_skewed` after Zipf's
 law is added, expert e being drawn as 1 / (e + 1).
+
+Peers: a loop over the experts, eager; torch's grouped product between torch's ops, eager and compiled.
 """
 
 from functools import cache
@@ -12,6 +14,7 @@ import torch.nn.functional as F
 
 from bench.cases import Case, Counted, compiled, launch_of, random, with_gradients
 from instruments.backend import device
+from kernels.expert_parallel_sort import sort_runs
 from kernels.moe import experts_reference, moe_layer, moe_traffic
 from kernels.moe_router import route
 
@@ -37,13 +40,24 @@ def counts_of(tokens: int, experts: int, top_k: int, skewed: bool) -> list[int]:
     return order[:, :top_k].flatten().bincount(minlength=experts).tolist()
 
 
+def routed(logits: torch.Tensor, hidden: int, dtype: torch.dtype = BF16) -> tuple[torch.Tensor, torch.Tensor]:
+    """x [tokens, hidden] at random, and a router that finds these logits in it."""
+    tokens, experts = logits.shape
+    x, router = random(tokens, hidden, dtype=dtype), torch.zeros(hidden, experts, dtype=dtype, device=device())
+    x[:, :experts] = logits.to(x)
+    router[:experts] = torch.eye(experts, dtype=dtype)
+    return x, router
+
+
+def weights(experts: int, hidden: int, inter: int, dtype: torch.dtype = BF16) -> tuple[torch.Tensor, torch.Tensor]:
+    """w_gate_up, w_down."""
+    w_gate_up = random(experts, hidden, 2 * inter, dtype=dtype) * hidden**-0.5
+    return w_gate_up, random(experts, inter, hidden, dtype=dtype) * inter**-0.5
+
+
 def arguments(tokens, experts, top_k, hidden, inter, skewed=False, dtype=BF16):
     """x, router, w_gate_up, w_down."""
-    x, router = random(tokens, hidden, dtype=dtype), torch.zeros(hidden, experts, dtype=dtype, device=device())
-    x[:, :experts] = planned(tokens, experts, skewed).to(x)
-    router[:experts] = torch.eye(experts, dtype=dtype)
-    w_gate_up = random(experts, hidden, 2 * inter, dtype=dtype) * hidden**-0.5
-    return x, router, w_gate_up, random(experts, inter, hidden, dtype=dtype) * inter**-0.5
+    return *routed(planned(tokens, experts, skewed), hidden, dtype), *weights(experts, hidden, inter, dtype)
 
 
 def _chosen(x, router, top_k):
@@ -97,11 +111,9 @@ def _case(tokens, experts, top_k, hidden, inter, skewed=False):
     def reference(x, router, w_gate_up, w_down):
         return experts_reference(x.double(), w_gate_up.double(), w_down.double(), route(x, router, top_k)).double()
 
-    peers = {
-        "eager loop": lambda: eager_loop(top_k, counts),
-        "torch, _grouped_mm": lambda: torch_grouped(top_k),
-        "torch.compile, _grouped_mm": lambda: compiled(torch_grouped(top_k)),
-    }
+    peers = {"loop": lambda: eager_loop(top_k, counts), "torch": lambda: torch_grouped(top_k)}
+    if tokens == PREFILL and not skewed:  # compiling takes seconds
+        peers["torch.compile"] = lambda: compiled(torch_grouped(top_k))
     return Case(
         "moe_layer_skewed" if skewed else "moe_layer",
         shape,
@@ -126,6 +138,8 @@ def sanitize(tokens, experts, top_k, hidden, inter, dtype):
     moe_layer(*given, top_k)
     for capacity in (None, 3):
         moe_layer(*with_gradients(*given), top_k, capacity=capacity).sum().backward()
+    counts = torch.randint(tokens + 1, (3, experts), dtype=torch.int32, device=device())
+    sort_runs(counts, 1, [int(counts.sum())])
 
 
 def counted() -> list[Counted]:

@@ -59,6 +59,7 @@ KINDS = (
     "input_changed",
     "kept",
     "tuned",
+    "order",
     "verdict",
     "tile_too_wide",
     "whole_tensor",
@@ -265,6 +266,7 @@ class Task:
     reads(**arguments) -> {argument: bytes} that the kernels have to read of each matrix; all of it by default.
     sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes.
     max_tile: widest side of a tile that an access may have, or the two sides of a tile of two dimensions.
+    any_order: where kernels use atomics, results have to be the same with programs and lanes in the reverse order.
     tile_elements(**arguments): largest operand that a torch operation may touch. torch_operations: the aten operations
     that may touch more; views always may. ieee: on fp32 alone, or "always", no kernel may multiply in TF32 when it is
     compiled. architectures: that kernels have to compile for, the oldest first; an older GPU plays them in the
@@ -289,6 +291,7 @@ class Task:
     reads: Callable | None = None
     sector_factor: float | None = None
     max_tile: int | tuple | None = None
+    any_order: bool = False
     tile_elements: Callable | None = None
     torch_operations: tuple = ALLOCATIONS
     ieee: bool | str = False

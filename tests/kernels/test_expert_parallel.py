@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from instruments.gpus import LINKS
+from instruments.meter import meter
 from instruments.ranks import on_ranks
-from kernels.expert_parallel import chunk_bounds, expert_parallel_layer, expert_parallel_traffic, order_of_sending
+from kernels.expert_parallel import expert_parallel_layer, expert_parallel_traffic, order_of_sending
+from kernels.expert_parallel_sort import chunk_bounds, sort_runs
 from kernels.moe import moe_layer
 from kernels.moe_permute import permute
 from kernels.moe_router import route
@@ -68,6 +70,11 @@ def every_case(rank, dy):
     found["order"] = expert_parallel_layer(*given, 1, order="topk")
     found["order alone"] = moe_layer(x[rank], *weights, 1, order="topk")
     found["gradients"] = gradients(lambda *tensors: expert_parallel_layer(*tensors, 2, chunks=2), given, dy[rank])
+    for name, layer_of, tensors in (
+        ("cut", expert_parallel_layer, given),
+        ("cut alone", moe_layer, (x[rank], *weights)),
+    ):
+        found[name] = gradients(lambda *tensors: layer_of(*tensors, 2, capacity=4), tensors, dy[rank])[0]
     if rank == 0:
         together = torch.cat(x), *weights
         found["gradients alone"] = gradients(lambda *tensors: moe_layer(*tensors, 2), together, torch.cat(dy))
@@ -84,22 +91,27 @@ def found():
     return on_ranks(every_case, [(rank, dy) for rank in range(2)])
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("case", CASES)
 def test_two_ranks_give_what_one_gives(found, case):
     for chunks in CHUNKS:
         assert torch.equal(torch.cat([rank[case, chunks] for rank in found]), found[0][case])
 
 
+@pytest.mark.once
 def test_capacity_is_of_a_ranks_tokens(found):
     for rank in found:
         assert torch.equal(rank["capacity"], rank["capacity alone"])
         assert not torch.equal(rank["capacity"], rank["random", 1])
+        assert torch.allclose(rank["cut"], rank["cut alone"], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.once
 def test_options_of_the_router_reach_it(found):
     assert all(torch.equal(rank["order"], rank["order alone"]) for rank in found)
 
 
+@pytest.mark.once
 def test_gradients_travel_back(found):
     dx, drouter, dw_gate_up, dw_down = zip(*(rank["gradients"] for rank in found))
     parts = torch.cat(dx), sum(drouter), torch.cat(dw_gate_up), torch.cat(dw_down)
@@ -107,6 +119,7 @@ def test_gradients_travel_back(found):
         assert (together - expected).norm() <= 2e-6 * expected.norm(), name
 
 
+@pytest.mark.once
 def test_more_chunks_than_experts_are_refused(found):
     assert found[0]["error"] == "chunks: got 4, expected 1 to 3, the experts of a rank"
 
@@ -116,6 +129,25 @@ def test_what_is_sent_lies_by_chunk_rank_and_expert():
     assert order_of_sending(2, 3, 3) == [0, 3, 1, 4, 2, 5]
     assert order_of_sending(3, 3, 2) == [0, 3, 6, 1, 2, 4, 5, 7, 8]
     assert chunk_bounds(5, 2) == [(0, 2), (2, 5)] and chunk_bounds(4, 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 5])
+def test_runs_of_several_ranks_are_sorted_by_expert(chunks):
+    """Against a stable sort of the expert of every row, as the rows of a chunk come: by rank, then by expert."""
+    draw = torch.Generator().manual_seed(chunks)
+    for counts in (torch.randint(4, (3, 5), generator=draw), torch.tensor([[0, 2000, 0, 0, 1], [0] * 5, [7] * 5])):
+        bounds = chunk_bounds(5, chunks)
+        totals = [int(counts[:, first:last].sum()) for first, last in bounds]
+        report = meter(sort_runs, counts.int().to(DEVICE), chunks, totals)
+        assert report.clean and report.launches == 1
+        parts = sort_runs(counts.int().to(DEVICE), chunks, totals)
+        for (first, last), part in zip(bounds, parts):
+            mine = counts[:, first:last].flatten()
+            expert = torch.arange(last - first).repeat(3).repeat_interleave(mine)
+            assert part.tokens.cpu().equal(expert.argsort(stable=True).int())
+            assert part.rows.flatten().cpu().equal(expert.argsort(stable=True).argsort().int())
+            assert part.counts.tolist() == counts[:, first:last].sum(0).tolist()
+            assert part.offsets.tolist() == [0, *part.counts.cumsum(0).tolist()]
 
 
 def test_traffic_counts_rows_by_where_they_go():

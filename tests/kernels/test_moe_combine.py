@@ -1,11 +1,10 @@
-"""Combine: a token's rows, weighted and added up in one reading; and the losses that balance a router."""
+"""Combine: a token's rows, weighted and added up in one reading."""
 
 import pytest
 import torch
 
 from instruments.compiled import compiled
 from instruments.meter import meter
-from kernels.moe_balance import balance_loss, z_loss
 from kernels.moe_combine import combine, combine_backward, combine_reference, combine_traffic
 from kernels.moe_permute import permute
 from tests.kernels.test_moe_permute import choices
@@ -120,37 +119,8 @@ Y, G = torch.ones(8, 16, device=DEVICE), torch.ones(4, 2, device=DEVICE)
         (lambda: combine(Y, P, G.half()), "gates: got dtype float16, expected one of float32"),
         (lambda: combine(Y, P, G[:, :1]), r"gates: got shape \(4, 1\), expected \(4, 2\), a gate for each slot"),
         (lambda: combine_traffic(4, 2, 8, BF16, "fast"), "path: got 'fast', expected minimum or None"),
-        (lambda: balance_loss(Y[0], P.counts), r"logits: got shape \(16,\), expected \(tokens, experts\)"),
-        (lambda: balance_loss(Y, P.counts), r"counts: got shape \(4,\), expected \(16,\)"),
-        (lambda: z_loss(Y.half()), "logits: got dtype float16"),
     ],
 )
 def test_bad_arguments_name_themselves(call, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         call()
-
-
-def test_balance_loss_is_one_where_all_is_even_and_as_many_as_experts_at_worst():
-    even = torch.zeros(12, 4, device=DEVICE)
-    assert balance_loss(even, torch.full((4,), 6, dtype=torch.int32, device=DEVICE)) == 1
-    all_to_one = torch.tensor([[50.0, 0, 0, 0]], device=DEVICE).expand(12, 4)
-    assert balance_loss(all_to_one, torch.tensor([12, 0, 0, 0], dtype=torch.int32, device=DEVICE)) == pytest.approx(4)
-
-
-def test_balance_loss_and_its_gradient():
-    """The formula term by term: shares are constant, probabilities are not."""
-    logits = randn(20, 5).requires_grad_()
-    counts = torch.tensor([10, 0, 4, 5, 1], dtype=torch.int32, device=DEVICE)
-    loss = balance_loss(logits, counts)
-    (gradient,) = torch.autograd.grad(loss, logits)
-    p = logits.detach().double().softmax(1)
-    share = counts.double() / 20
-    assert loss.item() == pytest.approx(sum(5 * share[e].item() * p[:, e].mean().item() for e in range(5)), rel=1e-6)
-    assert_close(gradient, 5 / 20 * p * (share - (p * share).sum(1, keepdim=True)))
-
-
-def test_z_loss_pulls_logits_to_zero():
-    logits = randn(20, 5, shift=3).requires_grad_()
-    loss = z_loss(logits)
-    assert loss.item() == pytest.approx(logits.detach().double().exp().sum(1).log().square().mean().item(), rel=1e-6)
-    assert z_loss(logits.detach() - 0.1 * torch.autograd.grad(loss, logits)[0]) < loss

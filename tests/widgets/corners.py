@@ -33,7 +33,7 @@ WATCHED = {
     "watch a product": lambda: widgets.watch(matmul, torch.rand(70, 48), torch.rand(48, 90), path="tiled"),
 }
 NAMES = [*widgets.PANELS, *WATCHED]
-MOST = 1000  # corners of a panel; of more, so many are drawn by lot, the same ones every time
+MOST = 500  # corners of a panel; of more, so many are drawn by lot, the same ones every time
 BETWEEN = 200  # settings inside the ranges, drawn by lot
 
 

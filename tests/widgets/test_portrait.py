@@ -16,6 +16,8 @@ from kernels.attention import attention_traffic, flash_attention
 from kernels.attention_backward import attention_backward
 from kernels.bias_gelu import bias_gelu, bias_gelu_traffic
 from kernels.copy import copy
+from kernels.grouped_matmul import grouped_matmul
+from kernels.grouped_matmul_plan import grouped_matmul_traffic
 from kernels.matmul import matmul, matmul_traffic
 from kernels.pointwise import pointwise_chain, pointwise_chain_traffic
 from kernels.quantize import quantize, quantize_traffic
@@ -448,3 +450,23 @@ def test_bars_begin_where_the_longest_name_ends():
         assert inside._fitted(name, picture.zero - 8) == name
         end = picture.zero + inside._MOST * picture.one + 8
         assert inside._fitted(row.said, inside.WIDTH - end) == row.said
+
+
+def test_it_opens_at_the_record_that_is_asked_for():
+    for shape in ((4096, 4096, 4096), (2048, 2048, 2048)):
+        panel = portrait(matmul, torch.randn(16, 16), torch.randn(16, 16), at=shape)
+        assert " x ".join(f"{size:,}" for size in shape) in panel.sentence
+
+
+def test_a_grouped_product_is_known_by_its_offsets_and_a_record_by_its_tokens():
+    offsets = torch.tensor([0, 3, 3, 40], dtype=torch.int32)
+    x, weight = torch.randn(40, 16).to(BF16), torch.randn(3, 16, 24).to(BF16)
+    rows = rows_of(portrait(grouped_matmul, x, weight, offsets), "Bytes of grouped_matmul, counted")
+    assert rows["predicted"].multiple == rows["requested"].multiple
+    assert rows["unique"].multiple == "1.00"  # the group without rows has no weight read
+    case = results.Case("grouped_matmul", (3, 4, 2, 16, 24), "bf16", 0, 0, {})
+    sizes = inside._sizes_of(case, inside._model(grouped_matmul, None, (x, weight, offsets), {}))
+    assert sizes["counts"] == [2, 2, 1, 1]
+    assert inside._model(grouped_matmul, None, (x, weight, offsets), {}).of(sizes, least=True).bytes == (
+        grouped_matmul_traffic([2, 2, 1, 1], 16, 24, BF16).bytes
+    )

@@ -1,0 +1,31 @@
+"""The grouped product in Gluon, for the memory checker; it is timed among the cases of grouped_matmul.py."""
+
+import torch
+
+from kernels.grouped_matmul import grouped_matmul
+from kernels.grouped_matmul_hopper import takes
+
+RAGGED = ((1, 1, 8, 8), (70, 3, 200, 136), (300, 11, 1024, 1408), (1000, 64, 72, 528))
+
+
+def cases() -> list:
+    return []
+
+
+def sanitize(slots, groups, K, N, dtype):
+    """Groups of random sizes; weights both ways round, rows gathered, SwiGLU; 16 bits
+    alone, and the GPU it is made for."""
+    if dtype.itemsize > 2:
+        return
+    x = torch.randn(slots, K, device="cuda").to(dtype)
+    rows = torch.randint(0, slots, (slots,), device="cuda", dtype=torch.int32)
+    inner = torch.randint(0, slots + 1, (groups - 1,), device="cuda").sort().values
+    offsets = torch.nn.functional.pad(inner, (1, 1), value=0).to(torch.int32)
+    offsets[-1] = slots
+    for weight in (torch.randn(groups, K, N, device="cuda"), torch.randn(groups, N, K, device="cuda").mT):
+        weight = weight.to(dtype)
+        for swiglu in (False, True):
+            if takes(x, weight, weight.new_empty(1, N // 2 if swiglu else N)):
+                for source in (None, rows):
+                    activation = "swiglu" if swiglu else None
+                    grouped_matmul(x, weight, offsets, rows=source, activation=activation, path="hopper")

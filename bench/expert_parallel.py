@@ -1,0 +1,368 @@
+"""What a layer of experts costs on several GPUs of this host: the exchange alone, whole steps, and what overlaps.
+
+    python bench/expert_parallel.py [--ranks N] [--json FILE]    on N GPUs, all there are unless given
+    python bench/expert_parallel.py --dry                        anywhere: tiny sizes, two processes; writes nothing
+
+--json: where to write; bench/results/parallel/GPU-xN.json unless given. Each part is written when it is done, so that
+one that fails or takes too long costs no other.
+
+Parts: `same`, the layer beside the same on one GPU; `steps`, with and without overlap; `all_to_all`, bytes from rank to
+rank by size of the message; `timelines`, the kernels of a step. Steps and timelines once more where NCCL may not send
+from GPU to GPU and goes through host memory: a slow link. What is written: instruments/results.py.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT)]
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from bench.cases import moe as cases
+from bench.run import versions
+from instruments import gpus, results
+from instruments.backend import device
+from instruments.ranks import on_ranks
+from instruments.results import AllToAll, Parallel, Same, Span, Step, Timeline
+from instruments.timing import summarize
+from kernels.expert_parallel import exchange, expert_parallel_layer, expert_parallel_traffic
+from kernels.moe import experts, moe_layer
+from kernels.moe_permute import permute
+
+MODELS = {"Mixtral": cases.MIXTRAL, "fine": cases.FINE}
+DRY = {"Mixtral": (4, 2, 32, 40), "fine": (8, 3, 24, 16)}
+TOKENS, DRY_TOKENS = cases.PREFILL, 16  # of each rank
+ROUTINGS = ("even", "zipf", "zipf, spread")  # spread: experts, from the most drawn on, dealt to ranks to and fro
+CTAS = (0, 8, 16, 32)  # thread blocks that NCCL may use, 0 for its choice
+SPARED = ((0, 0), (0, 32), (116, 0), (116, 16), (124, 8), (100, 0))  # multiprocessors for products, 0 for all; CTAS
+MESSAGES = [1 << power for power in range(14, 30)]  # bytes that a rank sends to the others
+
+
+def timed(call: Callable, dry: bool, rounds: int = 15, calls: int = 1) -> dict:
+    """Microseconds of a call on the slowest rank: median and quantiles over rounds of so many calls."""
+    seconds = []
+    warm_up, rounds = (0, 1) if dry else (3, rounds)
+    for turn in range(warm_up + rounds):
+        dist.barrier()
+        if dry:
+            start = time.perf_counter()
+            call()
+            took = time.perf_counter() - start
+        else:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            start.record()
+            for _ in range(calls):
+                call()
+            end.record()
+            end.synchronize()
+            took = start.elapsed_time(end) / 1e3 / calls
+        if turn >= warm_up:
+            seconds.append(took)
+    slowest = torch.tensor(seconds, dtype=torch.float32, device=device())
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    times = summarize(slowest.tolist())
+    return {"us": times.median * 1e6, "us_p20": times.p20 * 1e6, "us_p80": times.p80 * 1e6}
+
+
+def group_of(ctas: int, dry: bool):
+    """A process group whose NCCL may use so many thread blocks, which go before others' that wait; the default group
+    for 0."""
+    if not ctas or dry:
+        return None
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+    options.config.max_ctas = ctas
+    return dist.new_group(pg_options=options)
+
+
+def all_to_all(dry: bool) -> list[AllToAll]:
+    """Each rank sends every other one the same."""
+    ranks, found = dist.get_world_size(), []
+    for ctas in (0,) if dry else CTAS:
+        group = group_of(ctas, dry)
+        for nbytes in MESSAGES[:2] if dry else MESSAGES:
+            part = nbytes // max(1, ranks - 1)
+            sent = torch.ones(ranks * part, dtype=torch.uint8, device=device())
+            received = torch.empty_like(sent)
+            calls = max(1, min(50, (1 << 30) // nbytes))
+            times = timed(lambda: dist.all_to_all_single(received, sent, group=group), dry, 10, calls)
+            found.append(AllToAll(bytes=nbytes, ctas=ctas, **times, gbps=nbytes / times["us"] / 1e3))
+    return found
+
+
+def shape_of(model: str, tokens: int, dry: bool) -> dict:
+    """The fields of a record that say how large a layer is."""
+    sizes = (DRY if dry else MODELS)[model]
+    return {"tokens": tokens, **dict(zip(("experts", "top_k", "hidden", "inter"), sizes))}
+
+
+def logits_of(routing: str, ranks: int, tokens: int, experts: int) -> torch.Tensor:
+    """The planned logits of all ranks' tokens, [ranks * tokens, experts]."""
+    logits = cases.planned(ranks * tokens, experts, routing != "even")
+    if routing == "zipf, spread":
+        dealt = torch.arange(experts).view(-1, ranks)  # a column for each rank
+        dealt[1::2] = dealt[1::2].flip(1)
+        logits = logits[:, dealt.T.flatten()]
+    return logits
+
+
+def share(model: str, routing: str, tokens: int, dry: bool) -> tuple[list, list]:
+    """([x, router, w_gate_up, w_down] of this rank, rows [ranks][experts] that each rank's tokens have)."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    count, top_k, hidden, inter = (DRY if dry else MODELS)[model]
+    torch.manual_seed(rank)
+    logits = logits_of(routing, ranks, tokens, count).split(tokens)
+    chosen = [each.sort(dim=1, descending=True, stable=True).indices[:, :top_k].flatten() for each in logits]
+    given = [*cases.routed(logits[rank], hidden), *cases.weights(count // ranks, hidden, inter)]
+    return given, [each.bincount(minlength=count).tolist() for each in chosen]
+
+
+def whole(*shape: int) -> torch.Tensor:
+    """-1, 0 and 1 at random, in fp32."""
+    return torch.randint(-1, 2, shape, device=device()).float()
+
+
+def everyones(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensors of all ranks, one behind the other."""
+    parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, tensor)
+    return torch.cat(parts)
+
+
+def same(dry: bool) -> list[Same]:
+    """The layer over ranks, and on each rank the same layer with all weights and tokens.
+
+    Of whole numbers, every column of w_down takes one value alone, so that no sum is rounded.
+    """
+    ranks, found = dist.get_world_size(), []
+    small = DRY["fine"] if dry else (16, 4, 256, 192)
+    for data, dtype, sizes in (
+        ("whole", torch.float32, small),
+        ("normal", torch.float32, small),
+        ("normal", cases.BF16, DRY["fine"] if dry else MODELS["fine"]),
+    ):
+        tokens, (count, top_k, hidden, inter) = 20 if dry else 1024, sizes
+        torch.manual_seed(7)  # the router is the same on every rank
+        router = cases.random(hidden, count, dtype=dtype) * hidden**-0.5
+        torch.manual_seed(dist.get_rank())
+        given = [cases.random(tokens, hidden, dtype=dtype), *cases.weights(count // ranks, hidden, inter, dtype)]
+        if data == "whole":
+            router = (router * hidden**0.5 * 8).round() / 64
+            given[:2] = whole(*given[0].shape), whole(*given[1].shape) / 16
+            given[2] *= torch.arange(hidden, device=device()) % inter == torch.arange(inter, device=device())[:, None]
+        x, *weights = map(everyones, given)
+        alone = moe_layer(x, router, *weights, top_k)
+        known = {"data": data, "dtype": gpus.dtype_name(dtype), "tokens": ranks * tokens, "experts": count}
+        known |= {"top_k": top_k, "hidden": hidden, "inter": inter}
+        for chunks in (1, 2, count // ranks):
+            y = everyones(expert_parallel_layer(given[0], router, *given[1:], top_k, chunks=chunks))
+            error = ((y.double() - alone).norm() / alone.double().norm()).item()
+            found.append(Same(**known, chunks=chunks, equal=torch.equal(y, alone), error=error))
+    return found
+
+
+def parts_of(given: list, moved) -> dict[str, Callable]:
+    """The exchanges of a step without its products, and the products without the exchanges."""
+    rank = dist.get_rank()
+    x, _, w_gate_up, w_down = given
+    row = x.shape[1] * x.itemsize
+    sent = [nbytes // row for nbytes in moved.dispatch[rank]]
+    received = [nbytes[rank] // row for nbytes in moved.dispatch]
+    rows, arrived = x.new_ones(sum(sent), x.shape[1]), x.new_ones(sum(received), x.shape[1])
+    expert = torch.arange(len(arrived), device=x.device, dtype=torch.int32) % len(w_down)  # any: as many rows in all
+    sorting = permute(expert[:, None], len(w_down))
+
+    def exchanges():
+        for what, there, back in ((rows, sent, received), (arrived, received, sent)):
+            exchange(what, there, back)[1]()
+
+    return {"exchanges": exchanges, "products": lambda: experts(arrived, w_gate_up, w_down, sorting)}
+
+
+def steps(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Step]:
+    """Whole steps by chunks, multiprocessors left to NCCL, and thread blocks it may use; and the two parts alone."""
+    found, groups = [], {ctas: group_of(ctas, dry) for ctas in sorted({ctas for _, ctas in SPARED})}
+    for model, routing in wanted or [(model, routing) for model in MODELS for routing in ROUTINGS]:
+        tokens = DRY_TOKENS if dry else TOKENS
+        given, counts = share(model, routing, tokens, dry)
+        shape = shape_of(model, tokens, dry)
+        moved = expert_parallel_traffic(counts, shape["hidden"], cases.BF16)
+        known = {"model": model, "routing": routing, "link": link, **shape, "rows": moved.rows, "sent": moved.sent}
+        for part, call in parts_of(given, moved).items():
+            found.append(Step(part=part, chunks=1, sms=0, ctas=0, **known, **timed(call, dry)))
+        for chunks in (1, 2, 4, 8):
+            if chunks > len(given[3]):
+                continue
+            for sms, ctas in ((0, 0),) if dry or chunks == 1 else SPARED if routing == "even" else SPARED[:3]:
+                options = {"chunks": chunks, "sms": sms or None, "group": groups[ctas]}
+                times = timed(lambda: expert_parallel_layer(*given, shape["top_k"], **options), dry)
+                found.append(Step(part="whole", chunks=chunks, sms=sms, ctas=ctas, **known, **times))
+    return found
+
+
+def spans_of(trace: dict, chunks: int) -> list[Span]:
+    """The kernels of one step in a trace of torch.profiler, those up to its last all-reduce, a barrier's, left out."""
+    events = [e for e in trace["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    events.sort(key=lambda event: event["ts"])
+    barriers = [place for place, event in enumerate(events) if "AllReduce" in event["name"]]
+    exchanges = ["counts", *(f"{way} {i + 1}" for way in ("dispatch", "combine") for i in range(chunks))]
+    products = [f"{product} {i + 1}" for i in range(chunks) for product in ("gate and up", "down")]
+    found = []
+    for event in events[barriers[-1] + 1 if barriers else 0 :]:
+        lane, name = "rows", event["name"].split("(")[0]
+        if "nccl" in name:
+            lane, name = "link", exchanges.pop(0) if exchanges else "exchange"
+        elif "grouped_" in name:
+            lane, name = "experts", products.pop(0) if products else "product"
+        elif not name.endswith("_kernel") or "::" in name:
+            name = "torch"
+        found.append(Span(lane=lane, name=name, start=event["ts"], us=event["dur"]))
+    return found
+
+
+def timelines(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Timeline]:
+    """One step of each wanted (model, routing, chunks, sms), traced on every rank, their clocks being the host's."""
+    found = []
+    for model, routing, chunks, sms in wanted:
+        tokens = DRY_TOKENS if dry else TOKENS
+        given, counts = share(model, routing, tokens, dry)
+        top_k, hidden = shape_of(model, tokens, dry)["top_k"], given[0].shape[1]
+
+        def step():
+            dist.barrier()
+            if not dry:
+                torch.cuda.synchronize()
+            expert_parallel_layer(*given, top_k, chunks=chunks, sms=sms or None)
+            if not dry:
+                torch.cuda.synchronize()
+
+        for _ in range(0 if dry else 3):
+            step()
+        activity = torch.profiler.ProfilerActivity  # the host's own work would be slower for being traced
+        with torch.profiler.profile(activities=[activity.CPU if dry else activity.CUDA]) as profile:
+            step()
+        with tempfile.TemporaryDirectory() as folder:
+            profile.export_chrome_trace(f"{folder}/trace.json")
+            trace = json.loads(Path(folder, "trace.json").read_text())
+        own, every = (trace.get("baseTimeNanoseconds", 0), spans_of(trace, chunks)), [None] * dist.get_world_size()
+        dist.all_gather_object(every, own)
+        shifted = [
+            [msgspec.structs.replace(span, start=span.start + (base - every[0][0]) / 1e3) for span in spans]
+            for base, spans in every
+        ]
+        first = min((span.start for spans in shifted for span in spans), default=0)
+        found.append(
+            Timeline(
+                model=model,
+                routing=routing,
+                link=link,
+                chunks=chunks,
+                sms=sms,
+                rows=expert_parallel_traffic(counts, hidden, cases.BF16).rows,
+                ranks=[
+                    [msgspec.structs.replace(span, start=round(span.start - first, 3)) for span in spans]
+                    for spans in shifted
+                ],
+            )
+        )
+    return found
+
+
+def spared(found: list[Step], model: str, chunks: int) -> int:
+    """Multiprocessors for products with which a step of so many chunks was fastest."""
+    own = [s for s in found if (s.model, s.routing, s.part, s.chunks, s.ctas) == (model, "even", "whole", chunks, 0)]
+    return min(own, key=lambda step: step.us).sms
+
+
+def fast_link(dry: bool, folder: str):
+    """Every part, each written when it is done."""
+
+    def done(part: str, records: list):
+        if dist.get_rank() == 0:
+            Path(folder, f"{part}.json").write_bytes(msgspec.json.encode(records))
+            print(f"{part}: {len(records)} records, {time.strftime('%X')}", flush=True)
+
+    done("same", same(dry))
+    found = steps(dry)
+    done("steps", found)
+    done("all_to_all", all_to_all(dry))
+    best = torch.tensor([spared(found, model, 4 if not dry else 2) for model in MODELS], device=device())
+    dist.broadcast(best, 0)  # times differ a little from rank to rank
+    chunks = 2 if dry else 4
+    wanted = [(model, "even", *plan) for model, sms in zip(MODELS, best.tolist()) for plan in ((1, 0), (chunks, sms))]
+    wanted += [("fine", routing, 1, 0) for routing in ROUTINGS[1:]]
+    done("timelines", timelines(dry, wanted=wanted))
+
+
+def slow_link(dry: bool, folder: str):
+    """A few of the same, for a process that NCCL_P2P_DISABLE was set for."""
+    chunks, link = 2 if dry else 4, "host memory"
+    parts = {
+        "slow_steps": lambda: steps(dry, link, (("fine", "even"),)),
+        "slow_timelines": lambda: timelines(dry, link, [("fine", "even", 1, 0), ("fine", "even", chunks, 0)]),
+    }
+    for part, measure in parts.items():
+        records = measure()
+        if dist.get_rank() == 0:
+            Path(folder, f"{part}.json").write_bytes(msgspec.json.encode(records))
+            print(f"{part}: {len(records)} records, {time.strftime('%X')}", flush=True)
+
+
+KINDS = {"same": Same, "steps": Step, "all_to_all": AllToAll, "timelines": Timeline}
+
+
+def collected(folder: Path) -> dict[str, list]:
+    """The records of every part that was written."""
+    found = {}
+    for name, kind in KINDS.items():
+        files = [path for path in (folder / f"{name}.json", folder / f"slow_{name}.json") if path.exists()]
+        found[name] = [record for path in files for record in msgspec.json.decode(path.read_bytes(), type=list[kind])]
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, help="GPUs to use")
+    parser.add_argument("--json", type=Path, help="where to write the figures")
+    parser.add_argument("--seconds", type=float, default=300, help="that each of the two runs may take")
+    parser.add_argument("--dry", action="store_true", help="tiny sizes, on any machine; nothing is written")
+    options = parser.parse_args(arguments)
+    ranks = options.ranks or (2 if options.dry else torch.cuda.device_count())
+    if not options.dry and not 2 <= ranks <= torch.cuda.device_count():
+        print(f"bench/expert_parallel.py: {torch.cuda.device_count()} GPUs here, 2 or more are needed", file=sys.stderr)
+        return 2
+    bad = []
+    with tempfile.TemporaryDirectory() as folder:
+        for function, variables in ((fast_link, {}), (slow_link, {"NCCL_P2P_DISABLE": "1"})):
+            os.environ.update(variables)  # what the processes inherit
+            try:
+                on_ranks(function, [(options.dry, folder)] * ranks, seconds=options.seconds)
+            except RuntimeError as error:
+                bad.append(f"{function.__name__}: {error}")
+            for name in variables:
+                del os.environ[name]
+        found = collected(Path(folder))
+    for complaint in bad:
+        print(complaint, file=sys.stderr)
+    for name, records in found.items():
+        for record in records if name != "timelines" else ():
+            print(name, ", ".join(f"{k} {v}" for k, v in msgspec.structs.asdict(record).items()))
+    if not options.dry:
+        path = options.json or results.parallel_place(gpus.file_stem(*gpus.this_device()), ranks)
+        nccl = ".".join(map(str, torch.cuda.nccl.version()))
+        results.store(Parallel(**versions(), ranks=ranks, nccl=nccl, **found), path)
+        print(f"wrote {path}")
+    return int(bool(bad))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
