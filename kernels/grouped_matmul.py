@@ -16,6 +16,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
+from instruments import backend
 from instruments.backend import tl, triton
 from kernels import grouped_matmul_hopper, grouped_matmul_persistent
 from kernels.arguments import check_no_grad, check_tensor
@@ -86,29 +87,29 @@ def grouped_matmul_kernel(
     for tile in tl.range(tl.program_id(0), tl.max(ends), tl.num_programs(0)):
         group, end, first_row, first_col = ragged_tile(tile, ends, offsets_ptr, N, BLOCK_M, BLOCK_N, GROUP_M)
         row = first_row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-        col = first_col + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
-        k = tl.arange(0, BLOCK_K)  # [BLOCK_K]
         inside = (row < end)[:, None]  # [BLOCK_M, 1]
         source = row if rows_ptr is None else tl.load(rows_ptr + row, mask=row < end, other=0)
-        x_ptrs = x_ptr + source.to(tl.int64)[:, None] * x_row_stride + k[None, :] * x_col_stride
-        weight_ptrs = weight_ptr + group.to(tl.int64) * weight_group_stride
-        weight_ptrs += k.to(tl.int64)[:, None] * weight_row_stride + col.to(tl.int64) * weight_col_stride
-        up_ptrs = weight_ptrs + up_offset
+        x_rows = x_ptr + source.to(tl.int64)[:, None] * x_row_stride  # [BLOCK_M, 1]
+        k = tl.arange(0, BLOCK_K)  # [BLOCK_K]
+        col = first_col + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
+        corner = weight_ptr + group.to(tl.int64) * weight_group_stride + first_col.to(tl.int64) * weight_col_stride
+        # within a tile 32 bits are enough, and take half the registers of pointers
+        within = (
+            k[:, None] * weight_row_stride + tl.arange(0, BLOCK_N)[None, :] * weight_col_stride
+        )  # [BLOCK_K, BLOCK_N]
         total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
         up_total = total
         for start in tl.range(0, K, BLOCK_K):
             x_mask = inside if EVEN else inside & (k[None, :] < K - start)
             weight_mask = None if EVEN else (k[:, None] < K - start) & (col < N)
             other = None if EVEN else 0.0
-            x = tl.load(x_ptrs, mask=x_mask, other=0.0)  # [BLOCK_M, BLOCK_K]
-            weight = tl.load(weight_ptrs, mask=weight_mask, other=other)  # [BLOCK_K, BLOCK_N]
+            x = tl.load(x_rows + (start + k)[None, :] * x_col_stride, mask=x_mask, other=0.0)  # [BLOCK_M, BLOCK_K]
+            strip = corner + start.to(tl.int64) * weight_row_stride
+            weight = tl.load(strip + within, mask=weight_mask, other=other)  # [BLOCK_K, BLOCK_N]
             total = tl.dot(x, weight, total, input_precision="ieee")
             if SWIGLU:
-                up = tl.load(up_ptrs, mask=weight_mask, other=other)
+                up = tl.load(strip + up_offset + within, mask=weight_mask, other=other)
                 up_total = tl.dot(x, up, up_total, input_precision="ieee")
-                up_ptrs += BLOCK_K * weight_row_stride
-            x_ptrs += BLOCK_K * x_col_stride
-            weight_ptrs += BLOCK_K * weight_row_stride
         if SWIGLU:
             total = total / (1 + tl.exp2(total * -LOG2E)) * up_total
         y_ptrs = y_ptr + row.to(tl.int64)[:, None] * N + col
@@ -145,7 +146,7 @@ def _choose(x, weight, y, swiglu, path, sms) -> Plan:
     gpu = device_of(x.device)
     if sms is not None:
         gpu = replace(gpu, sms=min(sms, gpu.sms))
-    able = (*able, *PORTABLE) if x.is_cuda else PORTABLE
+    able = (*able, *PORTABLE) if backend.mode() == "compiled" else PORTABLE
     return plan(len(y), len(weight), y.shape[1], swiglu, x.itemsize, path, gpu, able)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
+from instruments import backend
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels import grouped_matmul_persistent as persistent
@@ -125,7 +126,7 @@ def _choose(x, dy, dweight, rows, path: str | None) -> str:
             f"path: got {path!r} for {x.dtype} on {x.device}, expected None, 'plain' or 'persistent' (without rows; "
             "16 bits that tensor descriptors can address on a GPU that has them)"
         )
-    return path or ("persistent" if able and x.is_cuda else "plain")
+    return path or ("persistent" if able and backend.mode() == "compiled" else "plain")
 
 
 def grouped_matmul_weight_gradient(

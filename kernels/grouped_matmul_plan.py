@@ -44,7 +44,7 @@ PATHS = (
     Path("persistent", 128, 2, _tile(64, 128, 64, 4, 4), 2),
     Path("persistent", NO_LIMIT, 2, _tile(128, 256, 64, 8, 4), 1),
     Path("persistent", NO_LIMIT, 2, _tile(128, 128, 64, 4, 5), 1),
-    Path("plain", NO_LIMIT, 2, _tile(128, 128, 32, 4, 4), 2),
+    Path("plain", NO_LIMIT, 2, _tile(128, 128, 32, 8, 4), 1),
     Path("plain", NO_LIMIT, 4, _tile(64, 64, 32, 4, 3), 2),
 )
 EMPTY = 16  # of a wide tile's columns, one in so many may lie outside y

@@ -9,7 +9,7 @@ from kernels import grouped_matmul as kernels
 from kernels.grouped_matmul import grouped_matmul, grouped_matmul_reference, grouped_matmul_traffic
 from kernels.grouped_matmul_persistent import SHARED
 from kernels.grouped_matmul_plan import PATHS, PORTABLE, Plan, plan
-from kernels.rows import INTERPRETED, Device
+from kernels.rows import INTERPRETED, Device, device_of
 from tests.kernels.tools import BF16, DEVICE, FP16, FP32, assert_close, assert_counts, randn
 
 #: Rows of each group: ragged with empty ones, all in one, first and last empty, none at all, a group alone.
@@ -115,7 +115,7 @@ def test_rows_of_no_group_are_neither_read_nor_written():
     x, weight, _, _ = operands([20, 30], 64, 64)
     x[41:] = torch.nan
     offsets = torch.tensor([0, 20, 41], dtype=torch.int32, device=DEVICE)
-    report = meter(grouped_matmul, x, weight, offsets)
+    report = meter(grouped_matmul, x, weight, offsets, path="plain")
     assert report.tensors["x"].unique_read == 41 * 64 * 2 and report.tensors["y"].unique_written == 41 * 64 * 2
     assert_close(report.result[:41], grouped_matmul_reference(x.double(), weight.double(), offsets)[:41])
 
@@ -135,7 +135,7 @@ def test_traffic_is_what_the_meter_counts(path, tokens, activation):
     rows = None if rows is None else torch.arange(sum(counts), device=DEVICE).int() % tokens  # every token is chosen
     report = meter(grouped_matmul, x, weight, offsets, rows=rows, activation=activation, path=path)
     options = {"activation": activation, "tokens": tokens}
-    assert_counts(report, grouped_matmul_traffic(counts, K, N, BF16, path=path, gpu=INTERPRETED, **options))
+    assert_counts(report, grouped_matmul_traffic(counts, K, N, BF16, path=path, gpu=device_of(x.device), **options))
     once = grouped_matmul_traffic(counts, K, N, BF16, **options)
     assert (report.unique.read, report.unique.written) == (once.read, once.written)
 
@@ -171,9 +171,11 @@ def test_a_wide_tile_is_taken_where_it_is_full_and_programs_have_one():
 
 
 def test_fewer_multiprocessors_do_the_same():
-    x, weight, offsets, _ = operands(COUNTS[0], 64, 66)
-    assert grouped_matmul(x, weight, offsets, sms=1).equal(grouped_matmul(x, weight, offsets))
-    assert meter(grouped_matmul, x, weight, offsets, path="plain", sms=1).programs == 2  # share it
+    x, weight, offsets, _ = operands(COUNTS[0], 64, 72)
+    for path in (*PORTABLE, "persistent"):
+        fewer = grouped_matmul(x, weight, offsets, path=path, sms=1)
+        assert fewer.equal(grouped_matmul(x, weight, offsets, path=path))
+    assert meter(grouped_matmul, x, weight, offsets, path="plain", sms=1).programs == 1
 
 
 def test_ten_runs_give_the_same_bits():
@@ -197,11 +199,20 @@ def test_nothing_is_spilled(arch, instruction, monkeypatch):
     for tile in TILES:
         if tile.itemsize != 2 or (tile.name == "persistent") != (arch >= 90) and arch != 90:
             continue
-        monkeypatch.setattr(kernels, "plan", lambda *options: only(tile, *options))
+        monkeypatch.setattr(kernels, "plan", lambda *options, tile=tile: only(tile, *options))
         for options in ({"rows": rows.int(), "activation": "swiglu"}, {})[: 2 if tile.name == "persistent" else 1]:
             (kernel,) = compiled(grouped_matmul, x, weight, offsets.int(), arch=arch, path=tile.name, **options)
             assert kernel.spills == 0 and kernel.shared <= SHARED
             assert kernel.matrix_instruction == ("mma.sync" if tile.name == "decode" else instruction)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("path", PORTABLE)
+def test_nothing_is_spilled_where_an_element_is_loaded_at_a_time(path):
+    shapes = (65, 4001), (3, 4001, 1407), (4,)
+    x, weight, offsets = (torch.empty(shape, dtype=BF16, device=DEVICE) for shape in shapes)
+    (kernel,) = compiled(grouped_matmul, x, weight, offsets.int(), path=path)
+    assert kernel.spills == 0
 
 
 def test_empty():
