@@ -43,13 +43,7 @@ DRY = {"Mixtral": (4, 2, 32, 40), "fine": (8, 3, 24, 16)}
 TOKENS, DRY_TOKENS = cases.PREFILL, 16  # of each rank
 ROUTINGS = ("even", "zipf", "zipf, spread")  # spread: experts, from the most drawn on, dealt to ranks to and fro
 CTAS = (0, 8, 16, 32)  # thread blocks that NCCL may use, 0 for its choice
-SPARED = (
-    (0, 0),
-    (116, 0),
-    (100, 0),
-    (116, 16),
-    (124, 8),
-)  # multiprocessors for products, 0 for all; thread blocks for NCCL
+SPARED = ((0, 0), (0, 32), (116, 0), (116, 16), (124, 8), (100, 0))  # multiprocessors for products, 0 for all; CTAS
 MESSAGES = [1 << power for power in range(14, 30)]  # bytes that a rank sends to the others
 
 
@@ -81,10 +75,11 @@ def timed(call: Callable, dry: bool, rounds: int = 15, calls: int = 1) -> dict:
 
 
 def group_of(ctas: int, dry: bool):
-    """A process group whose NCCL may use so many thread blocks; the default group for 0."""
+    """A process group whose NCCL may use so many thread blocks, which go before others' that wait; the default group
+    for 0."""
     if not ctas or dry:
         return None
-    options = dist.ProcessGroupNCCL.Options()
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
     options.config.max_ctas = ctas
     return dist.new_group(pg_options=options)
 
@@ -207,7 +202,7 @@ def steps(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Step]:
         for chunks in (1, 2, 4, 8):
             if chunks > len(given[3]):
                 continue
-            for sms, ctas in ((0, 0),) if dry or chunks == 1 else SPARED if routing == "even" else SPARED[:2]:
+            for sms, ctas in ((0, 0),) if dry or chunks == 1 else SPARED if routing == "even" else SPARED[:3]:
                 options = {"chunks": chunks, "sms": sms or None, "group": groups[ctas]}
                 times = timed(lambda: expert_parallel_layer(*given, shape["top_k"], **options), dry)
                 found.append(Step(part="whole", chunks=chunks, sms=sms, ctas=ctas, **known, **times))
@@ -226,7 +221,7 @@ def spans_of(trace: dict, chunks: int) -> list[Span]:
         lane, name = "rows", event["name"].split("(")[0]
         if "nccl" in name:
             lane, name = "link", exchanges.pop(0) if exchanges else "exchange"
-        elif "grouped_matmul" in name:
+        elif "grouped_" in name:
             lane, name = "experts", products.pop(0) if products else "product"
         elif not name.endswith("_kernel") or "::" in name:
             name = "torch"
@@ -252,7 +247,8 @@ def timelines(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Timel
 
         for _ in range(0 if dry else 3):
             step()
-        with torch.profiler.profile() as profile:
+        activity = torch.profiler.ProfilerActivity  # the host's own work would be slower for being traced
+        with torch.profiler.profile(activities=[activity.CPU if dry else activity.CUDA]) as profile:
             step()
         with tempfile.TemporaryDirectory() as folder:
             profile.export_chrome_trace(f"{folder}/trace.json")

@@ -295,7 +295,8 @@ class Machine(Record):
 
 class AllToAll(Record):
     """Every rank sends each of the others as many bytes. bytes: that a rank sends to all others together, what stays
-    with it not counted; gbps: these over us, one direction. ctas: thread blocks that NCCL may use, 0 for its choice."""
+    with it not counted; gbps: these over us, one direction. ctas: thread blocks that NCCL may use, before others' that
+    wait; 0 for its own choice, and no preference."""
 
     bytes: int
     ctas: int

@@ -30,6 +30,10 @@ __all__ = ["grouped_matmul", "grouped_matmul_reference", "grouped_matmul_traffic
 #: By path, what multiplies many rows where descriptors can address them.
 DESCRIBED = {"hopper": grouped_matmul_hopper, "persistent": grouped_matmul_persistent}
 
+#: Columns of a weight beyond which path 'hopper' had better find its rows sorted: gathered in its load they made it 7%
+#: slower on an H200 whatever the columns, and gathering them first takes as long whatever the columns.
+GATHER_FIRST = 4096
+
 
 def grouped_matmul_reference(
     x: torch.Tensor,
@@ -144,6 +148,13 @@ def _choose(x, weight, y, swiglu, path, sms) -> Plan:
         gpu = replace(gpu, sms=min(sms, gpu.sms))
     able = (*able, *PORTABLE) if backend.mode() == "compiled" else PORTABLE
     return plan(len(y), len(weight), y.shape[1], swiglu, x.itemsize, path, gpu, able)
+
+
+def gathers_first(x: torch.Tensor, weight: torch.Tensor, slots: int) -> bool:
+    """Whether gathering so many rows of x and then multiplying them by weight is faster than `rows=` of
+    `grouped_matmul`."""
+    y = torch.empty((slots, weight.shape[2]), dtype=x.dtype, device="meta")
+    return weight.shape[2] > GATHER_FIRST and _choose(x, weight, y, False, None, None).path == "hopper"
 
 
 def grouped_matmul(

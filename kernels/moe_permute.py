@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, wants_grad
-from kernels.attention_plan import runs_fast
+from kernels.attention_plan import launches_early
 from kernels.moe_combine import combine
 from kernels.moe_rows import Permutation, blocks_of, check_permuted, gather_rows_forward
 
@@ -189,7 +189,7 @@ def permute(experts: torch.Tensor, num_experts: int, capacity: int | None = None
     tokens, rows, part = torch.empty(slots, **made), torch.empty_like(experts), None
     if programs > 1:
         part = torch.empty((num_experts, programs), **made)
-        early = experts.is_cuda and runs_fast(experts.device)  # Hopper or later
+        early = launches_early(experts.device)
         late = {"EARLY": early, **({"launch_pdl": True} if early else {})}
         count_kernel[(programs,)](experts, part, slots, programs, num_experts, EARLY=early, **chosen.counting)
         prefix_kernel[(num_experts,)](part, counts, programs, **chosen.prefix, **late)
