@@ -82,12 +82,13 @@ class _Experts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, dy):
         x, w_gate_up, w_down, gate_up = ctx.saved_tensors
-        offsets, tokens = ctx.permutation.offsets, ctx.permutation.tokens
+        offsets = ctx.permutation.offsets
         gate, up = gate_up.chunk(2, dim=-1)
         dw_down = grouped_matmul_weight_gradient(swiglu(gate, up), dy, offsets)
         dhidden = grouped_matmul(dy, w_down.mT, offsets, sms=ctx.sms)
         dgate_up = torch.cat(swiglu_backward(dhidden, gate, up), dim=-1)
-        dw_gate_up = grouped_matmul_weight_gradient(x, dgate_up, offsets, rows=tokens)
+        # gathered before, so that tensor descriptors can address the rows
+        dw_gate_up = grouped_matmul_weight_gradient(gather_rows_forward(x, ctx.permutation), dgate_up, offsets)
         dx = grouped_matmul(dgate_up, w_gate_up.mT, offsets, sms=ctx.sms)
         return combine(dx, ctx.permutation), dw_gate_up, dw_down, None, None
 
