@@ -58,8 +58,8 @@ def permutation_steps(step: int = 7, routing: str = "any") -> Panel:
         expert, program = chosen[slot], slot // SHARE
         earlier = chosen[:slot].count(expert)
         said = (
-            f"Slot {slot}: token {slot // TOP_K}'s {('first', 'second')[slot % TOP_K]} choice is expert {expert}, chosen "
-            f"by {earlier or 'no'} earlier slot{'s' * (earlier > 1)}. So its row is offsets[{expert}] + {earlier} "
+            f"Slot {slot}: token {slot // TOP_K}'s {('first', 'second')[slot % TOP_K]} choice is expert {expert}, "
+            f"chosen by {earlier or 'no'} earlier slot{'s' * (earlier > 1)}. So its row is offsets[{expert}] + {earlier} "
             f"= {rows[slot]}; program {program} moves it."
         )
         if step == LAST:
