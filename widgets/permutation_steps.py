@@ -59,8 +59,8 @@ def permutation_steps(step: int = 7, routing: str = "any") -> Panel:
         earlier = chosen[:slot].count(expert)
         said = (
             f"Slot {slot}: token {slot // TOP_K}'s {('first', 'second')[slot % TOP_K]} choice is expert {expert}, "
-            f"chosen by {earlier or 'no'} earlier slot{'s' * (earlier > 1)}. So its row is offsets[{expert}] + {earlier} "
-            f"= {rows[slot]}; program {program} moves it."
+            f"chosen by {earlier or 'no'} earlier slot{'s' * (earlier > 1)}. So its row is "
+            f"offsets[{expert}] + {earlier} = {rows[slot]}; program {program} moves it."
         )
         if step == LAST:
             said += " Each expert's rows lie together, in the order of the tokens: the sort is stable."
