@@ -30,6 +30,10 @@ __all__ = ["grouped_matmul", "grouped_matmul_reference", "grouped_matmul_traffic
 #: By path, what multiplies many rows where descriptors can address them.
 DESCRIBED = {"hopper": grouped_matmul_hopper, "persistent": grouped_matmul_persistent}
 
+#: Columns of a weight beyond which path 'hopper' had better find its rows sorted: gathered in its load they made it 7%
+#: slower on an H200 whatever the columns, and gathering them first takes as long whatever the columns.
+GATHER_FIRST = 4096
+
 
 def grouped_matmul_reference(
     x: torch.Tensor,
@@ -86,21 +90,21 @@ def grouped_matmul_kernel(
         inside = (row < end)[:, None]  # [BLOCK_M, 1]
         source = row if rows_ptr is None else tl.load(rows_ptr + row, mask=row < end, other=0)
         x_rows = x_ptr + source.to(tl.int64)[:, None] * x_row_stride  # [BLOCK_M, 1]
-        k = tl.arange(0, BLOCK_K)  # [BLOCK_K]
-        col = first_col + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
+        k, n = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_N)[None, :]  # [BLOCK_K], [1, BLOCK_N]
+        col = first_col + n
         corner = weight_ptr + group.to(tl.int64) * weight_group_stride + first_col.to(tl.int64) * weight_col_stride
-        # within a tile 32 bits are enough, and take half the registers of pointers
-        within = (
-            k[:, None] * weight_row_stride + tl.arange(0, BLOCK_N)[None, :] * weight_col_stride
-        )  # [BLOCK_K, BLOCK_N]
+        # [BLOCK_K, BLOCK_N]: within a tile 32 bits are enough, and take half the registers of pointers
+        within = k[:, None] * weight_row_stride + n * weight_col_stride
         total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
         up_total = total
         for start in tl.range(0, K, BLOCK_K):
             x_mask = inside if EVEN else inside & (k[None, :] < K - start)
             weight_mask = None if EVEN else (k[:, None] < K - start) & (col < N)
             other = None if EVEN else 0.0
-            x = tl.load(x_rows + (start + k)[None, :] * x_col_stride, mask=x_mask, other=0.0)  # [BLOCK_M, BLOCK_K]
-            strip = corner + start.to(tl.int64) * weight_row_stride
+            first_k = start.to(tl.int64)
+            x_ptrs = x_rows + first_k * x_col_stride + k[None, :] * x_col_stride
+            x = tl.load(x_ptrs, mask=x_mask, other=0.0)  # [BLOCK_M, BLOCK_K]
+            strip = corner + first_k * weight_row_stride
             weight = tl.load(strip + within, mask=weight_mask, other=other)  # [BLOCK_K, BLOCK_N]
             total = tl.dot(x, weight, total, input_precision="ieee")
             if SWIGLU:
@@ -144,6 +148,13 @@ def _choose(x, weight, y, swiglu, path, sms) -> Plan:
         gpu = replace(gpu, sms=min(sms, gpu.sms))
     able = (*able, *PORTABLE) if backend.mode() == "compiled" else PORTABLE
     return plan(len(y), len(weight), y.shape[1], swiglu, x.itemsize, path, gpu, able)
+
+
+def gathers_first(x: torch.Tensor, weight: torch.Tensor, slots: int) -> bool:
+    """Whether gathering so many rows of x and then multiplying them by weight is faster than `rows=` of
+    `grouped_matmul`."""
+    y = torch.empty((slots, weight.shape[2]), dtype=x.dtype, device="meta")
+    return weight.shape[2] > GATHER_FIRST and _choose(x, weight, y, False, None, None).path == "hopper"
 
 
 def grouped_matmul(

@@ -71,8 +71,8 @@ def grouped_matmul_weight_gradient_kernel(
     tiles = tl.cdiv(K, BLOCK_K) * tl.cdiv(N, BLOCK_N)
     group = tl.program_id(0) // tiles
     tile_k, tile_n = grouped_tile(tl.program_id(0) % tiles, K, N, BLOCK_K, BLOCK_N, GROUP_K)
-    k = tile_k * BLOCK_K + tl.arange(0, BLOCK_K)  # [BLOCK_K]
-    col = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    k = tile_k.to(tl.int64) * BLOCK_K + tl.arange(0, BLOCK_K)  # [BLOCK_K]
+    col = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
     begin, end = tl.load(offsets_ptr + group), tl.load(offsets_ptr + group + 1)
     total = tl.zeros([BLOCK_K, BLOCK_N], dtype=tl.float32)
     for start in tl.range(begin, end, BLOCK_M):

@@ -14,6 +14,8 @@ are cut off by TMA itself, in a descriptor whose rows end wherever its coordinat
 sm_90, no interpreter.
 """
 
+from functools import cache
+
 import torch
 
 from instruments import backend
@@ -189,10 +191,16 @@ def grouped_hopper_kernel(
     )
 
 
+@cache
+def _layout(rank: int):
+    """How a tile lies in shared memory: its rows of a line each, swizzled."""
+    return gl.NVMMASharedLayout(swizzle_byte_width=LINE.value, element_bitwidth=16, rank=rank)
+
+
 def _describe(tensor: torch.Tensor, tile: list[int], shape: list | None = None, strides: list | None = None):
     """A descriptor of such tiles of 16-bit elements; of the tensor as it lies, unless seen otherwise."""
-    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE.value, element_bitwidth=16, rank=len(tile))
-    return TensorDescriptor(tensor, shape or list(tensor.shape), strides or list(tensor.stride()), tile, layout)
+    shape, strides = shape or list(tensor.shape), strides or list(tensor.stride())
+    return TensorDescriptor(tensor, shape, strides, tile, _layout(len(tile)))
 
 
 def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:

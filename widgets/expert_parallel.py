@@ -105,6 +105,8 @@ def expert_parallel(
 ) -> Panel:
     """A layer of experts over so many H200s, in bf16, at datasheet rates: its timeline, not cut and cut into chunks.
 
+    What a GPU does to send is not counted: NCCL's kernels take multiprocessors from the products that run beside them.
+
     tokens: of each rank, 1 to 8,192, their experts drawn by lot (widgets/routing.py). ranks, experts, link: one of
     RANKS (at most as many as experts), EXPERTS, LINKS. hidden: 1,024 to 8,192; inter: 512 to 16,384. skew: 0 to 2, the
     power by which popularity falls. chunks: 1 to 8, at most a rank's experts.
@@ -152,8 +154,8 @@ def _sentence(tokens: int, ranks: int, experts: tuple, moved: Exchanged, link: s
     if chunks == 1:
         return said + f", of which {apart.exposed / apart.seconds:.0%} is waiting for rows."
     return said + (
-        f". In {chunks} chunks: {time(chunked.seconds)}, of which {time(chunked.exposed)} "
-        f"({chunked.exposed / chunked.seconds:.0%}) is waiting for rows."
+        f". In {chunks} chunks, if link and products leave each other alone: {time(chunked.seconds)}, of which "
+        f"{time(chunked.exposed)} ({chunked.exposed / chunked.seconds:.0%}) is waiting for rows."
     )
 
 
