@@ -151,7 +151,8 @@ def _resident(cols: int, itemsize: int, group: int | None) -> dict:
     """The whole row, by groups of `group` columns, or as one."""
     size = max(16, triton.next_power_of_2(cols))
     block = min(size, group or size)
-    return {"config": {"GROUPS": size // block, "BLOCK": block, "num_warps": min(16, max(1, size // PER_WARP))}}
+    warps = max(1, min(4, size // PER_WARP), size // (2 * PER_WARP))  # what warps add up together costs wide rows less
+    return {"config": {"GROUPS": size // block, "BLOCK": block, "num_warps": warps}}
 
 
 def _streaming(cols: int, itemsize: int, group: int | None) -> dict:

@@ -44,6 +44,8 @@ def test_one_where_all_is_even_and_as_many_as_experts_at_worst():
 def test_large_logits_and_a_nan():
     logits, counts = make(20, 5)
     assert torch.isfinite(torch.stack(router_losses(logits * 1e15, counts))).all()
+    beyond = router_losses(logits * 1e25, counts)
+    assert beyond.balance.isfinite() and beyond.z.isinf()
     logits[3, 2] = float("nan")
     logits.requires_grad_()
     losses = router_losses(logits, counts)

@@ -118,6 +118,16 @@ def test_infinities_and_nans_among_logits():
     assert large.experts.tolist() == [[1, 0, 2], [0, 2, 1]] and large.gates.tolist() == [[1, 0, 0], [1, 0, 0]]
 
 
+@pytest.mark.parametrize("nan", [0x7FC00000, -0x400000])
+def test_a_nan_of_one_expert_is_every_tokens_first_choice(nan):
+    """Of either sign, as in torch.topk: it is not lost."""
+    x, router = operands(20, 64, 6, FP32)
+    router[:, 2] = torch.tensor(nan, dtype=torch.int32, device=DEVICE).view(FP32)
+    result = route(x, router, 3)
+    assert (result.experts[:, 0] == 2).all() and result.gates.isnan().all()
+    assert all(len(set(chosen)) == 3 for chosen in result.experts.tolist())
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_layouts(layout):
     x, router = operands(18, 40, 6)
