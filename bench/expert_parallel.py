@@ -43,7 +43,7 @@ DRY = {"Mixtral": (4, 2, 32, 40), "fine": (8, 3, 24, 16)}
 TOKENS, DRY_TOKENS = cases.PREFILL, 16  # of each rank
 ROUTINGS = ("even", "zipf", "zipf, spread")  # spread: experts, from the most drawn on, dealt to ranks to and fro
 CTAS = (0, 8, 16, 32)  # thread blocks that NCCL may use, 0 for its choice
-SPARED = ((0, 0), (116, 0), (100, 0), (116, 16))  # multiprocessors for products, 0 for all; thread blocks for NCCL
+SPARED = ((0, 0), (0, 32), (116, 0), (116, 16), (124, 8), (100, 0))  # multiprocessors for products, 0 for all; CTAS
 MESSAGES = [1 << power for power in range(14, 30)]  # bytes that a rank sends to the others
 
 
@@ -75,10 +75,11 @@ def timed(call: Callable, dry: bool, rounds: int = 15, calls: int = 1) -> dict:
 
 
 def group_of(ctas: int, dry: bool):
-    """A process group whose NCCL may use so many thread blocks; the default group for 0."""
+    """A process group whose NCCL may use so many thread blocks, which go before others' that wait; the default group
+    for 0."""
     if not ctas or dry:
         return None
-    options = dist.ProcessGroupNCCL.Options()
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=True)
     options.config.max_ctas = ctas
     return dist.new_group(pg_options=options)
 
@@ -125,33 +126,47 @@ def share(model: str, routing: str, tokens: int, dry: bool) -> tuple[list, list]
     return given, [each.bincount(minlength=count).tolist() for each in chosen]
 
 
+def whole(*shape: int) -> torch.Tensor:
+    """-1, 0 and 1 at random, in fp32."""
+    return torch.randint(-1, 2, shape, device=device()).float()
+
+
+def everyones(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensors of all ranks, one behind the other."""
+    parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, tensor)
+    return torch.cat(parts)
+
+
 def same(dry: bool) -> list[Same]:
-    """The layer over ranks and the same layer on the first one, which is sent all weights and tokens."""
+    """The layer over ranks, and on each rank the same layer with all weights and tokens.
+
+    Of whole numbers, every column of w_down takes one value alone, so that no sum is rounded.
+    """
     ranks, found = dist.get_world_size(), []
-    sizes = {torch.float32: (300, 16, 4, 256, 192), torch.bfloat16: (1024, *MODELS["fine"])}
-    for dtype, (tokens, count, top_k, hidden, inter) in sizes.items():
-        if dry:
-            tokens, (count, top_k, hidden, inter) = 20, DRY["fine"]
-        torch.manual_seed(dist.get_rank())
-        x = cases.random(tokens, hidden, dtype=dtype)
-        mine = [x, *cases.weights(count // ranks, hidden, inter, dtype)]
-        torch.manual_seed(99)  # the router is the same on every rank
+    small = DRY["fine"] if dry else (16, 4, 256, 192)
+    for data, dtype, sizes in (
+        ("whole", torch.float32, small),
+        ("normal", torch.float32, small),
+        ("normal", cases.BF16, DRY["fine"] if dry else MODELS["fine"]),
+    ):
+        tokens, (count, top_k, hidden, inter) = 20 if dry else 1024, sizes
+        torch.manual_seed(7)  # the router is the same on every rank
         router = cases.random(hidden, count, dtype=dtype) * hidden**-0.5
-        every = []
-        for tensor in mine:
-            parts = [torch.empty_like(tensor) for _ in range(ranks)]
-            dist.all_gather(parts, tensor)
-            every.append(torch.cat(parts))
-        alone = moe_layer(every[0], router, *every[1:], top_k)
+        torch.manual_seed(dist.get_rank())
+        given = [cases.random(tokens, hidden, dtype=dtype), *cases.weights(count // ranks, hidden, inter, dtype)]
+        if data == "whole":
+            router = (router * hidden**0.5 * 8).round() / 64
+            given[:2] = whole(*given[0].shape), whole(*given[1].shape) / 16
+            given[2] *= torch.arange(hidden, device=device()) % inter == torch.arange(inter, device=device())[:, None]
+        x, *weights = map(everyones, given)
+        alone = moe_layer(x, router, *weights, top_k)
+        known = {"data": data, "dtype": gpus.dtype_name(dtype), "tokens": ranks * tokens, "experts": count}
+        known |= {"top_k": top_k, "hidden": hidden, "inter": inter}
         for chunks in (1, 2, count // ranks):
-            y = expert_parallel_layer(x, router, *mine[1:], top_k, chunks=chunks)
-            parts = [torch.empty_like(y) for _ in range(ranks)]
-            dist.all_gather(parts, y)
-            together = torch.cat(parts).double()
-            error = ((together - alone).norm() / alone.double().norm()).item()
-            sizes_of = {"tokens": ranks * tokens, "experts": count, "top_k": top_k, "hidden": hidden, "inter": inter}
-            equal, name = bool((together == alone).all()), gpus.dtype_name(dtype)
-            found.append(Same(dtype=name, **sizes_of, chunks=chunks, equal=equal, error=error))
+            y = everyones(expert_parallel_layer(given[0], router, *given[1:], top_k, chunks=chunks))
+            error = ((y.double() - alone).norm() / alone.double().norm()).item()
+            found.append(Same(**known, chunks=chunks, equal=torch.equal(y, alone), error=error))
     return found
 
 
@@ -175,7 +190,7 @@ def parts_of(given: list, moved) -> dict[str, Callable]:
 
 def steps(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Step]:
     """Whole steps by chunks, multiprocessors left to NCCL, and thread blocks it may use; and the two parts alone."""
-    found, groups = [], {ctas: group_of(ctas, dry) for ctas in (0, 16)}
+    found, groups = [], {ctas: group_of(ctas, dry) for ctas in sorted({ctas for _, ctas in SPARED})}
     for model, routing in wanted or [(model, routing) for model in MODELS for routing in ROUTINGS]:
         tokens = DRY_TOKENS if dry else TOKENS
         given, counts = share(model, routing, tokens, dry)
@@ -187,7 +202,7 @@ def steps(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Step]:
         for chunks in (1, 2, 4, 8):
             if chunks > len(given[3]):
                 continue
-            for sms, ctas in ((0, 0),) if dry or chunks == 1 else SPARED if routing == "even" else SPARED[:2]:
+            for sms, ctas in ((0, 0),) if dry or chunks == 1 else SPARED if routing == "even" else SPARED[:3]:
                 options = {"chunks": chunks, "sms": sms or None, "group": groups[ctas]}
                 times = timed(lambda: expert_parallel_layer(*given, shape["top_k"], **options), dry)
                 found.append(Step(part="whole", chunks=chunks, sms=sms, ctas=ctas, **known, **times))
@@ -206,7 +221,7 @@ def spans_of(trace: dict, chunks: int) -> list[Span]:
         lane, name = "rows", event["name"].split("(")[0]
         if "nccl" in name:
             lane, name = "link", exchanges.pop(0) if exchanges else "exchange"
-        elif "grouped_matmul" in name:
+        elif "grouped_" in name:
             lane, name = "experts", products.pop(0) if products else "product"
         elif not name.endswith("_kernel") or "::" in name:
             name = "torch"
@@ -232,7 +247,8 @@ def timelines(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Timel
 
         for _ in range(0 if dry else 3):
             step()
-        with torch.profiler.profile() as profile:
+        activity = torch.profiler.ProfilerActivity  # the host's own work would be slower for being traced
+        with torch.profiler.profile(activities=[activity.CPU if dry else activity.CUDA]) as profile:
             step()
         with tempfile.TemporaryDirectory() as folder:
             profile.export_chrome_trace(f"{folder}/trace.json")

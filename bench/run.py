@@ -102,7 +102,7 @@ def versions() -> dict:
     )
     return {
         "device": torch.cuda.get_device_name(),
-        "driver": driver.stdout.strip(),
+        "driver": driver.stdout.split()[0],  # a line for each GPU
         "torch": str(torch.__version__),  # of a class of its own
         "triton": triton.__version__,
         "date": datetime.date.today().isoformat(),

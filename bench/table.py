@@ -30,6 +30,7 @@ NAMES = {
     "torch.compile, max-autotune": "max-autotune",
     "liger": "Liger",
     "eager ops": "eager ops",
+    "loop": "a loop",
 }
 
 

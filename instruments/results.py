@@ -295,7 +295,8 @@ class Machine(Record):
 
 class AllToAll(Record):
     """Every rank sends each of the others as many bytes. bytes: that a rank sends to all others together, what stays
-    with it not counted; gbps: these over us, one direction. ctas: thread blocks that NCCL may use, 0 for its choice."""
+    with it not counted; gbps: these over us, one direction. ctas: thread blocks that NCCL may use, before others' that
+    wait; 0 for its own choice, and no preference."""
 
     bytes: int
     ctas: int
@@ -306,8 +307,10 @@ class AllToAll(Record):
 
 
 class Same(Record):
-    """The layer over the ranks beside the same on one GPU. error: ||difference|| / ||result||; equal: in every bit."""
+    """The layer over the ranks beside the same on one GPU. data: normal numbers, or whole ones, whose sums are exact in
+    any order; error: ||difference|| / ||result||; equal: in every bit."""
 
+    data: str
     dtype: str
     tokens: int
     experts: int

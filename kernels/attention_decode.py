@@ -17,7 +17,7 @@ from instruments.backend import tl, triton
 from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
 from kernels.arguments import check_no_grad, check_tensor
-from kernels.attention_plan import runs_fast
+from kernels.attention_plan import launches_early
 from kernels.attention_splits import MAX_SPLITS, merge, merge_parts_kernel, plan
 from kernels.attention_tiles import FLOOR, LOG2E, check_attention
 from kernels.attention_traffic import attention_ops, pairs_seen
@@ -199,7 +199,7 @@ def attention_decode(
     lengths, block_table = (None if x is None else x.contiguous() for x in (lengths, block_table))
     tensors = (q, k, v, lengths, block_table, largest, total, part, q.stride(), k.stride(), v.stride())
     sizes = (kv_heads, heads // kv_heads, queries, keys, chosen.splits, scale)
-    early = q.is_cuda and runs_fast(q.device)  # Hopper or later
+    early = launches_early(q.device)
     merging = {**chosen.merging, "EARLY": early, **({"launch_pdl": True} if early else {})}
     grid = batch * kv_heads, chosen.splits, chosen.tiles
     attention_decode_kernel[grid](*tensors, *sizes, **chosen.config, EARLY=early)

@@ -7,6 +7,8 @@ from functools import cache
 
 import torch
 
+from instruments import backend
+
 MAX_HEAD_DIM = 256
 WIDTHS = (16, 32, 64, 128, 256)  # powers of two that hold head_dim: matrix units multiply 16 columns at least
 SHARED = 200_704  # bytes of shared memory per program that the fast kernels need at most
@@ -45,6 +47,11 @@ def runs_fast(device: torch.device) -> bool:
         return True
     properties = torch.cuda.get_device_properties(device)
     return properties.major >= 9 and properties.shared_memory_per_block_optin >= SHARED
+
+
+def launches_early(device: torch.device) -> bool:
+    """Whether a kernel may be launched before the one that it waits for ends: from Hopper on, compiled."""
+    return device.type == "cuda" and backend.mode() == "compiled" and runs_fast(device)
 
 
 def describable(*tensors: torch.Tensor) -> bool:

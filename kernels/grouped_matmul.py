@@ -16,10 +16,11 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
+from instruments import backend
 from instruments.backend import tl, triton
 from kernels import grouped_matmul_hopper, grouped_matmul_persistent
 from kernels.arguments import check_no_grad, check_tensor
-from kernels.grouped_matmul_plan import MAX_GROUPS, PORTABLE, Plan, check_index, grouped_matmul_traffic, plan
+from kernels.grouped_matmul_plan import FEW, MAX_GROUPS, PORTABLE, Plan, check_index, grouped_matmul_traffic, plan
 from kernels.matmul_order import ragged_ends, ragged_tile
 from kernels.rows import device_of
 from kernels.tiles import LOG2E
@@ -28,6 +29,10 @@ __all__ = ["grouped_matmul", "grouped_matmul_reference", "grouped_matmul_traffic
 
 #: By path, what multiplies many rows where descriptors can address them.
 DESCRIBED = {"hopper": grouped_matmul_hopper, "persistent": grouped_matmul_persistent}
+
+#: Columns of a weight beyond which path 'hopper' had better find its rows sorted: gathered in its load they made it 7%
+#: slower on an H200 whatever the columns, and gathering them first takes as long whatever the columns.
+GATHER_FIRST = 4096
 
 
 def grouped_matmul_reference(
@@ -82,29 +87,29 @@ def grouped_matmul_kernel(
     for tile in tl.range(tl.program_id(0), tl.max(ends), tl.num_programs(0)):
         group, end, first_row, first_col = ragged_tile(tile, ends, offsets_ptr, N, BLOCK_M, BLOCK_N, GROUP_M)
         row = first_row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
-        col = first_col + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
-        k = tl.arange(0, BLOCK_K)  # [BLOCK_K]
         inside = (row < end)[:, None]  # [BLOCK_M, 1]
         source = row if rows_ptr is None else tl.load(rows_ptr + row, mask=row < end, other=0)
-        x_ptrs = x_ptr + source.to(tl.int64)[:, None] * x_row_stride + k[None, :] * x_col_stride
-        weight_ptrs = weight_ptr + group.to(tl.int64) * weight_group_stride
-        weight_ptrs += k.to(tl.int64)[:, None] * weight_row_stride + col.to(tl.int64) * weight_col_stride
-        up_ptrs = weight_ptrs + up_offset
+        x_rows = x_ptr + source.to(tl.int64)[:, None] * x_row_stride  # [BLOCK_M, 1]
+        k, n = tl.arange(0, BLOCK_K), tl.arange(0, BLOCK_N)[None, :]  # [BLOCK_K], [1, BLOCK_N]
+        col = first_col + n
+        corner = weight_ptr + group.to(tl.int64) * weight_group_stride + first_col.to(tl.int64) * weight_col_stride
+        # [BLOCK_K, BLOCK_N]: within a tile 32 bits are enough, and take half the registers of pointers
+        within = k[:, None] * weight_row_stride + n * weight_col_stride
         total = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
         up_total = total
         for start in tl.range(0, K, BLOCK_K):
             x_mask = inside if EVEN else inside & (k[None, :] < K - start)
             weight_mask = None if EVEN else (k[:, None] < K - start) & (col < N)
             other = None if EVEN else 0.0
+            first_k = start.to(tl.int64)
+            x_ptrs = x_rows + first_k * x_col_stride + k[None, :] * x_col_stride
             x = tl.load(x_ptrs, mask=x_mask, other=0.0)  # [BLOCK_M, BLOCK_K]
-            weight = tl.load(weight_ptrs, mask=weight_mask, other=other)  # [BLOCK_K, BLOCK_N]
+            strip = corner + first_k * weight_row_stride
+            weight = tl.load(strip + within, mask=weight_mask, other=other)  # [BLOCK_K, BLOCK_N]
             total = tl.dot(x, weight, total, input_precision="ieee")
             if SWIGLU:
-                up = tl.load(up_ptrs, mask=weight_mask, other=other)
+                up = tl.load(strip + up_offset + within, mask=weight_mask, other=other)
                 up_total = tl.dot(x, up, up_total, input_precision="ieee")
-                up_ptrs += BLOCK_K * weight_row_stride
-            x_ptrs += BLOCK_K * x_col_stride
-            weight_ptrs += BLOCK_K * weight_row_stride
         if SWIGLU:
             total = total / (1 + tl.exp2(total * -LOG2E)) * up_total
         y_ptrs = y_ptr + row.to(tl.int64)[:, None] * N + col
@@ -123,7 +128,7 @@ def _check(x, weight, offsets, rows, activation):
         raise ValueError(f"activation: got {activation!r}, expected None or 'swiglu'")
     if activation and weight.shape[2] % 2:
         raise ValueError(f"weight: got {weight.shape[2]} columns, expected an even number: gate's, then up's")
-    check_index("offsets", offsets, x, len(weight) + 1)
+    check_index("offsets", offsets, x, weight.shape[0] + 1)
     if rows is not None:
         check_index("rows", rows, x)
 
@@ -132,17 +137,27 @@ def _choose(x, weight, y, swiglu, path, sms) -> Plan:
     """The plan of a product that is not empty."""
     if sms is not None and not sms >= 1:
         raise ValueError(f"sms: got {sms}, expected at least 1")
-    able = [name for name, kernel in DESCRIBED.items() if kernel.takes(x, weight, y)]
-    if path in DESCRIBED and path not in able:
-        raise ValueError(
-            f"path: got {path!r} for {x.dtype} on {x.device}, strides {x.stride()} and {weight.stride()}, expected "
-            "16 bits that tensor descriptors can address, on a GPU that has them; for 'hopper' a Hopper GPU"
-        )
+    slots, groups, able = y.shape[0], weight.shape[0], PORTABLE
+    many = slots > FEW * groups and backend.mode() == "compiled"
+    if path in DESCRIBED or path is None and many:
+        able = [name for name, kernel in DESCRIBED.items() if kernel.takes(x, weight, y)]
+        if path and path not in able:
+            raise ValueError(
+                f"path: got {path!r} for {x.dtype} on {x.device}, strides {x.stride()} and {weight.stride()}, expected "
+                "16 bits that tensor descriptors can address, on a GPU that has them; for 'hopper' a Hopper GPU"
+            )
+        able = (*able, *PORTABLE)
     gpu = device_of(x.device)
     if sms is not None:
         gpu = replace(gpu, sms=min(sms, gpu.sms))
-    able = (*able, *PORTABLE) if x.is_cuda else PORTABLE
-    return plan(len(y), len(weight), y.shape[1], swiglu, x.itemsize, path, gpu, able)
+    return plan(slots, groups, y.shape[1], swiglu, x.itemsize, path, gpu, able)
+
+
+def gathers_first(x: torch.Tensor, weight: torch.Tensor, slots: int) -> bool:
+    """Whether gathering so many rows of x and then multiplying them by weight is faster than `rows=` of
+    `grouped_matmul`."""
+    y = torch.empty((slots, weight.shape[2]), dtype=x.dtype, device="meta")
+    return weight.shape[2] > GATHER_FIRST and _choose(x, weight, y, False, None, None).path == "hopper"
 
 
 def grouped_matmul(
@@ -169,7 +184,7 @@ def grouped_matmul(
     """
     _check(x, weight, offsets, rows, activation)
     check_no_grad("grouped_matmul", x=x, weight=weight)
-    slots, K, groups = len(x) if rows is None else len(rows), x.shape[1], len(weight)
+    slots, K, groups = (x if rows is None else rows).shape[0], x.shape[1], weight.shape[0]
     N = weight.shape[2] // (2 if activation else 1)
     y = torch.empty((slots, N), dtype=x.dtype, device=x.device)
     if not y.numel():

@@ -1,8 +1,10 @@
 """The weight's gradient of a grouped product: dweight[e] = x_e^T @ dy_e, of the rows that group e has.
 
 Minimum traffic: x and dy read once, dweight [E, K, N] written once, whole: a group without rows has a gradient of
-zeros. What differs from group to group is the length of the sum, not the result: each tile of dweight has a program,
-and programs that follow each other belong to one group. x's gradient is a grouped product itself, dy times weight.mT.
+zeros. What differs from group to group is the length of the sum, not the result: programs that follow each other have
+tiles of dweight of one group. Where descriptors can address x and dy, a program walks over many tiles, as in
+grouped_matmul_persistent.py, and rows beyond a group's last are zeros to it. x's gradient is a grouped product itself,
+dy times weight.mT.
 
 MegaBlocks (Gale and others, 2022) has the same product. Reference and check of the forward: grouped_matmul.py.
 """
@@ -11,15 +13,29 @@ from collections.abc import Sequence
 
 import torch
 
+from instruments import backend
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
+from kernels import grouped_matmul_persistent as persistent
 from kernels.arguments import check_no_grad, check_tensor
+from kernels.grouped_matmul_persistent import load_ragged, ragged
 from kernels.grouped_matmul_plan import check_index
 from kernels.matmul_order import grouped_tile
+from kernels.rows import device_of
 
 GROUP_K = 8  # rows of tiles that programs walk over together
-TILE = {"BLOCK_K": 128, "BLOCK_N": 128, "BLOCK_M": 32, "num_warps": 8, "num_stages": 4}
-EXACT_TILE = {"BLOCK_K": 64, "BLOCK_N": 64, "BLOCK_M": 32, "num_warps": 4, "num_stages": 3}  # fp32
+
+
+def _tile(k: int, n: int, m: int, warps: int, stages: int) -> dict:
+    return {"BLOCK_K": k, "BLOCK_N": n, "BLOCK_M": m, "num_warps": warps, "num_stages": stages}
+
+
+#: By path and bytes of an element: BLOCK_M rows at a time to a tile [BLOCK_K, BLOCK_N] of dweight.
+TILES = {
+    ("persistent", 2): _tile(256, 128, 64, 8, 4),
+    ("plain", 2): _tile(128, 128, 32, 8, 4),
+    ("plain", 4): _tile(64, 64, 32, 4, 3),
+}
 
 
 def grouped_matmul_weight_gradient_reference(
@@ -55,8 +71,8 @@ def grouped_matmul_weight_gradient_kernel(
     tiles = tl.cdiv(K, BLOCK_K) * tl.cdiv(N, BLOCK_N)
     group = tl.program_id(0) // tiles
     tile_k, tile_n = grouped_tile(tl.program_id(0) % tiles, K, N, BLOCK_K, BLOCK_N, GROUP_K)
-    k = tile_k * BLOCK_K + tl.arange(0, BLOCK_K)  # [BLOCK_K]
-    col = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+    k = tile_k.to(tl.int64) * BLOCK_K + tl.arange(0, BLOCK_K)  # [BLOCK_K]
+    col = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)  # [BLOCK_N]
     begin, end = tl.load(offsets_ptr + group), tl.load(offsets_ptr + group + 1)
     total = tl.zeros([BLOCK_K, BLOCK_N], dtype=tl.float32)
     for start in tl.range(begin, end, BLOCK_M):
@@ -72,14 +88,61 @@ def grouped_matmul_weight_gradient_kernel(
     tl.store(dweight_ptr, total.to(dweight_ptr.dtype.element_ty), mask=(k < K)[:, None] & (col < N)[None, :])
 
 
+@triton.jit
+def grouped_matmul_weight_gradient_persistent_kernel(
+    x,
+    dy,
+    offsets_ptr,
+    dweight,
+    groups,
+    K,
+    N,
+    GROUP_K: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+    BLOCK_N: tl.constexpr,
+    BLOCK_M: tl.constexpr,
+):
+    """Descriptors: x [slots, K] and dy [slots, N], ragged; dweight [groups, K, N]. Every so many-th tile of dweight."""
+    tiles = tl.cdiv(K, BLOCK_K) * tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), groups * tiles, tl.num_programs(0), flatten=True):
+        group = tile // tiles
+        tile_k, tile_n = grouped_tile(tile % tiles, K, N, BLOCK_K, BLOCK_N, GROUP_K)
+        k, col = tile_k * BLOCK_K, tile_n * BLOCK_N
+        begin, end = tl.load(offsets_ptr + group), tl.load(offsets_ptr + group + 1)
+        total = tl.zeros([BLOCK_K, BLOCK_N], dtype=tl.float32)
+        for row in tl.range(begin, end, BLOCK_M):
+            x_tile = load_ragged(x, end, row, k, BLOCK_M, BLOCK_K)
+            total = tl.dot(x_tile.T, load_ragged(dy, end, row, col, BLOCK_M, BLOCK_N), total)
+        left, right = tl.split(tl.permute(tl.reshape(total, (BLOCK_K, 2, BLOCK_N // 2)), (0, 2, 1)))
+        dweight.store([group, k, col], left.to(dweight.dtype).reshape(1, BLOCK_K, BLOCK_N // 2))
+        dweight.store([group, k, col + BLOCK_N // 2], right.to(dweight.dtype).reshape(1, BLOCK_K, BLOCK_N // 2))
+
+
+def _choose(x, dy, dweight, rows, path: str | None) -> str:
+    """The path that is taken."""
+    able = rows is None and persistent.takes(x, dweight, dy)
+    if path not in (None, "plain", "persistent") or path == "persistent" and not able:
+        raise ValueError(
+            f"path: got {path!r} for {x.dtype} on {x.device}, expected None, 'plain' or 'persistent' (without rows; "
+            "16 bits that tensor descriptors can address on a GPU that has them)"
+        )
+    return path or ("persistent" if able and backend.mode() == "compiled" else "plain")
+
+
 def grouped_matmul_weight_gradient(
-    x: torch.Tensor, dy: torch.Tensor, offsets: torch.Tensor, *, rows: torch.Tensor | None = None
+    x: torch.Tensor,
+    dy: torch.Tensor,
+    offsets: torch.Tensor,
+    *,
+    rows: torch.Tensor | None = None,
+    path: str | None = None,
 ) -> torch.Tensor:
     """dweight [E, K, N] of y = grouped_matmul(x, weight, offsets, rows=rows), added up in fp32 and rounded once.
 
     x: [slots, K], fp16, bf16 or fp32, any strides; or, with rows, [tokens, K]. dy: [slots, N] of x's dtype, any
-    strides. offsets: [E + 1] int32; rows: [slots] int32, as grouped_matmul takes them. Returns a contiguous tensor,
-    zeros where a group has no rows. Raises ValueError naming the argument.
+    strides. offsets: [E + 1] int32; rows: [slots] int32, as grouped_matmul takes them. path: 'plain', or, without rows,
+    'persistent', chosen unless given. Returns a contiguous tensor, zeros where a group has no rows. Raises ValueError
+    naming the argument.
     """
     check_tensor("x", x)
     check_tensor("dy", dy, like=x, dtypes=(x.dtype,))
@@ -97,28 +160,42 @@ def grouped_matmul_weight_gradient(
     dweight = torch.empty((groups, K, N), dtype=x.dtype, device=x.device)
     if not dweight.numel():
         return dweight
-    tile = TILE if x.itemsize == 2 else EXACT_TILE
-    grid = (groups * triton.cdiv(K, tile["BLOCK_K"]) * triton.cdiv(N, tile["BLOCK_N"]),)
-    even = K % tile["BLOCK_K"] == 0 and N % tile["BLOCK_N"] == 0
-    grouped_matmul_weight_gradient_kernel[grid](
+    path = _choose(x, dy, dweight, rows, path)
+    tile = TILES[path, x.itemsize]
+    k, n, m = tile["BLOCK_K"], tile["BLOCK_N"], tile["BLOCK_M"]
+    tiles = groups * triton.cdiv(K, k) * triton.cdiv(N, n)
+    if path == "persistent":
+        from triton.tools.tensor_descriptor import TensorDescriptor
+
+        out = TensorDescriptor(dweight, [groups, K, N], [K * N, N, 1], [1, k, n // 2])
+        grouped_matmul_weight_gradient_persistent_kernel[(min(tiles, device_of(x.device).sms),)](
+            TensorDescriptor(x, *ragged(x), [1, 1, m, k]),
+            TensorDescriptor(dy, *ragged(dy), [1, 1, m, n]),
+            offsets,
+            out,
+            groups,
+            K,
+            N,
+            GROUP_K=GROUP_K,
+            **tile,
+        )
+        return dweight
+    even = K % k == 0 and N % n == 0
+    grouped_matmul_weight_gradient_kernel[(tiles,)](
         x, dy, offsets, rows, dweight, K, N, *x.stride(), *dy.stride(), EVEN=even, GROUP_K=GROUP_K, **tile
     )
     return dweight
 
 
 def grouped_matmul_weight_gradient_traffic(
-    counts: Sequence[int],
-    K: int,
-    N: int,
-    dtype: torch.dtype,
-    *,
-    path: str | None = "minimum",
-    tokens: int | None = None,
+    counts: Sequence[int], K: int, N: int, dtype: torch.dtype, *, path: str = "minimum", tokens: int | None = None
 ) -> Traffic:
-    """What it moves: 'minimum', each byte once, or None, what the programs ask for. counts: rows of each group. tokens:
-    rows of x where the gather is part of the load, all of them chosen."""
-    if path not in ("minimum", None):
-        raise ValueError(f"path: got {path!r}, expected 'minimum' or None")
+    """What it moves: 'minimum', each byte once, or what the programs of 'plain' or 'persistent' ask for.
+
+    counts: rows of each group. tokens: rows of x where the gather is part of the load, all of them chosen.
+    """
+    if path != "minimum" and (path, dtype.itemsize) not in TILES:
+        raise ValueError(f"path: got {path!r} for {dtype}, expected 'minimum', 'plain' or 'persistent' (16 bits)")
     size, slots, groups = dtype.itemsize, sum(counts), len(counts)
     written = {"dweight": groups * K * N * size}
     flops = 2 * slots * K * N
@@ -127,7 +204,7 @@ def grouped_matmul_weight_gradient_traffic(
         x = slots if tokens is None else tokens
         read = {"x": x * K * size, "dy": slots * N * size, "offsets": 4 * (groups + 1), **rows}
         return Traffic(read, written, flops, launches=1)
-    tile = TILE if size == 2 else EXACT_TILE
+    tile = TILES[path, size]
     down, across = triton.cdiv(K, tile["BLOCK_K"]), triton.cdiv(N, tile["BLOCK_N"])
     read = {"x": slots * K * across * size, "dy": slots * N * down * size, "offsets": 8 * groups * down * across}
     return Traffic(read | {name: nbytes * down * across for name, nbytes in rows.items()}, written, flops, launches=1)

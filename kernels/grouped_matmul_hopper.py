@@ -14,6 +14,8 @@ are cut off by TMA itself, in a descriptor whose rows end wherever its coordinat
 sm_90, no interpreter.
 """
 
+from functools import cache
+
 import torch
 
 from instruments import backend
@@ -51,20 +53,32 @@ LINE = gl.constexpr(128)  # bytes of a row of a tile in shared memory
 
 
 @gluon.jit
-def load(shared, queue, offsets, rows, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl.constexpr, TRANSPOSED: gl.constexpr):
+def load(
+    shared,
+    queue,
+    offsets,
+    rows,
+    sizes,
+    BLOCK_N: gl.constexpr,
+    GROUP_M: gl.constexpr,
+    TRANSPOSED: gl.constexpr,
+    SWIGLU: gl.constexpr,
+):
     """The warp that loads: for each tile, BLOCK_K columns of x and rows of weight after the other."""
     x, weight, y, x_ring, weight_ring, y_tiles, notes, full, free = shared
     K, N, groups, pitch = sizes
     WARPS: gl.constexpr = 1 if rows is None else LOADING_WARPS
     SLOTS: gl.constexpr = full.shape[0]
-    PARTS: gl.constexpr = weight_ring.shape[0] // SLOTS  # of a tile's weight: 2 with gate and up
-    weight_bytes: gl.constexpr = PARTS * weight.block_type.nbytes
+    x_bytes: gl.constexpr = BLOCK_M * BLOCK_K * 2 if rows is None else 0  # of TMA
+    part_bytes: gl.constexpr = weight.block_type.nbytes
     tiles_n = gl.cdiv(N, BLOCK_N)
     item, number = 0, gl.program_id(0)
     place = seek(number, (0, 0, gl.load(offsets), gl.load(offsets + 1)), offsets, groups, tiles_n)
     while place[0] < groups:
         row, col = corner(number, place, tiles_n, BLOCK_N, GROUP_M)
         number = gl.num_programs(0) + gl.atomic_add(queue, 1, sem="relaxed")
+        right = N if SWIGLU else BLOCK_N // 2  # columns from a tile's left part to its right: up's, beside gate's
+        wide = (col >= 0) if SWIGLU else (col + BLOCK_N // 2 < N)  # else y has nothing to the right
         if rows is not None:
             pointers, inside = row_pointers(x, rows, pitch, row, place[3])
         for step in range(gl.cdiv(K, BLOCK_K)):
@@ -73,17 +87,18 @@ def load(shared, queue, offsets, rows, sizes, BLOCK_N: gl.constexpr, GROUP_M: gl
             mbarrier.wait(free.index(slot), item // SLOTS & 1 ^ 1)  # for every warpgroup to be done with it
             if step == 0:
                 write_notes(notes, slot, row, place[3], col, WARPS)
+            mbarrier.expect(came, x_bytes + 2 * part_bytes, pred=wide)
+            mbarrier.expect(came, x_bytes + part_bytes, pred=wide == 0)
             if rows is None:
-                mbarrier.expect(came, weight_bytes + BLOCK_M * BLOCK_K * 2)
                 load_tile(x, [row, step * BLOCK_K], came, x_ring.index(slot))
-            else:
-                mbarrier.expect(came, weight_bytes)
-            for part in gl.static_range(PARTS):
-                tile = weight_ring.index(slot * PARTS + part)
+            for part in gl.static_range(2):
+                tile = weight_ring.index(2 * slot + part)
                 if TRANSPOSED:
-                    load_tile(weight, [place[0], part * N + col, step * BLOCK_K], came, tile)
+                    at = [place[0], part * right + col, step * BLOCK_K]
+                    load_tile(weight, at, came, tile, pred=wide | (part == 0))
                 else:
-                    load_tile(weight, [place[0], step * BLOCK_K, part * N + col], came, tile)
+                    at = [place[0], step * BLOCK_K, part * right + col]
+                    load_tile(weight, at, came, tile, pred=wide | (part == 0))
             if rows is not None:
                 copy_columns(pointers, inside, step, K, x_ring.index(slot), came)
             item += 1
@@ -140,15 +155,14 @@ def grouped_hopper_kernel(
     SWIGLU: gl.constexpr,
 ):
     """Descriptors: x [slots, K] in tiles [BLOCK_M, BLOCK_K]; weight [groups, K, N], with SWIGLU [groups, K,
-    2 * N], in tiles of BLOCK_N columns, TRANSPOSED its .mT; y [slots, N], ragged. queue: a zero. offsets [groups + 1]
+    2 * N], in tiles of a part's columns, TRANSPOSED its .mT; y [slots, N], ragged. queue: a zero. offsets [groups + 1]
     int32. rows [slots] int32, and x a pointer to [tokens, K], pitch its row stride in units of 16 bytes; or None."""
     COLS: gl.constexpr = 2 * BLOCK_N if SWIGLU else BLOCK_N
-    PARTS: gl.constexpr = 2 if SWIGLU else 1
     GATHERED: gl.constexpr = rows is not None
     ARRIVALS: gl.constexpr = 1 + 32 * LOADING_WARPS if GATHERED else 1  # TMA's copies are announced once
     flat: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=LINE, element_bitwidth=16, rank=2)
     x_ring = gl.allocate_shared_memory(y.dtype, [SLOTS, BLOCK_M, BLOCK_K], flat)
-    weight_ring = gl.allocate_shared_memory(y.dtype, [SLOTS * PARTS] + weight.block_type.shape, weight.layout)
+    weight_ring = gl.allocate_shared_memory(y.dtype, [2 * SLOTS] + weight.block_type.shape, weight.layout)
     y_tiles = gl.allocate_shared_memory(y.dtype, [2 * WARPGROUPS] + y.block_type.shape, y.layout)
     notes = gl.allocate_shared_memory(gl.int32, [3 * SLOTS, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
@@ -158,13 +172,13 @@ def grouped_hopper_kernel(
         mbarrier.init(free.index(slot), count=WARPGROUPS)
     fence_async_shared()
     x_tiles = reinterpret(x_ring, y.dtype, [SLOTS * WARPGROUPS, ROWS, BLOCK_K], flat)  # each warpgroup its own
-    if TRANSPOSED:  # gate and up, or the one tile there is, as a matrix
+    if TRANSPOSED:  # both parts as one matrix
         weight_tiles = reinterpret(weight_ring, y.dtype, [SLOTS, COLS, BLOCK_K], flat)
     else:
         weight_tiles = reinterpret(weight_ring, y.dtype, [SLOTS, BLOCK_K, COLS], flat)
     sizes = K, N, groups, pitch
     ring = x, weight, y, x_ring, weight_ring, y_tiles, notes, full, free
-    loading = ring, queue, offsets, rows, sizes, BLOCK_N, GROUP_M, TRANSPOSED
+    loading = ring, queue, offsets, rows, sizes, BLOCK_N, GROUP_M, TRANSPOSED, SWIGLU
     shared = x, weight, y, x_tiles, weight_tiles, y_tiles, notes, full, free
     gl.warp_specialize(
         [
@@ -177,10 +191,16 @@ def grouped_hopper_kernel(
     )
 
 
+@cache
+def _layout(rank: int):
+    """How a tile lies in shared memory: its rows of a line each, swizzled."""
+    return gl.NVMMASharedLayout(swizzle_byte_width=LINE.value, element_bitwidth=16, rank=rank)
+
+
 def _describe(tensor: torch.Tensor, tile: list[int], shape: list | None = None, strides: list | None = None):
     """A descriptor of such tiles of 16-bit elements; of the tensor as it lies, unless seen otherwise."""
-    layout = gl.NVMMASharedLayout(swizzle_byte_width=LINE.value, element_bitwidth=16, rank=len(tile))
-    return TensorDescriptor(tensor, shape or list(tensor.shape), strides or list(tensor.stride()), tile, layout)
+    shape, strides = shape or list(tensor.shape), strides or list(tensor.stride())
+    return TensorDescriptor(tensor, shape, strides, tile, _layout(len(tile)))
 
 
 def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
@@ -195,8 +215,9 @@ def launch(x, weight, offsets, rows, y, swiglu: bool, tile: dict, programs: int,
     """
     block_n = tile["BLOCK_N"]
     transposed = not persistent.describable(weight)
-    weight_box = [1, block_n, BLOCK_K.value] if transposed else [1, BLOCK_K.value, block_n]
-    out_box = [1, 1, ROWS.value, block_n // (2 if swiglu else 4)]  # half of what the narrowest product has
+    part = block_n if swiglu else block_n // 2  # columns of a tile's left part, and of its right
+    weight_box = [1, part, BLOCK_K.value] if transposed else [1, BLOCK_K.value, part]
+    out_box = [1, 1, ROWS.value, part // 2]
     grouped_hopper_kernel[(programs,)](
         _describe(x, [BLOCK_M.value, BLOCK_K.value]) if rows is None else x,
         _describe(weight.mT if transposed else weight, weight_box),

@@ -4,7 +4,7 @@ Reference, minimum traffic, public function and the plain kernel are grouped_mat
 the hardware copies tiles to shared memory, and the loop over tiles and K is flattened, so that the loads of a program's
 next tile start under the store of this one, of whatever groups the two are. A tile of x may reach over the end of its
 group: what it reads there does no harm, for these rows of the product are not stored. They are cut off by a descriptor
-of y whose rows end wherever its coordinates say, that of triton.tools.ragged_tma (2025), spelled out.
+of y whose rows end wherever its coordinates say (`ragged`), that of triton.tools.ragged_tma (2025), spelled out.
 
 Rows that are still to be gathered cannot be described: they are loaded row by row, the weight alone by descriptor. With
 two sums to a tile, or rows to gather, the flattened loop was slower on an H200 than one in the other.
@@ -30,6 +30,12 @@ def weight_tile(weight, group, k, col, TRANSPOSED: tl.constexpr, BLOCK_N: tl.con
         return weight.load([group, col, k]).reshape(BLOCK_N, BLOCK_K).T
     else:
         return weight.load([group, k, col]).reshape(BLOCK_K, BLOCK_N)
+
+
+@triton.jit
+def load_ragged(matrix, end, row, col, ROWS: tl.constexpr, COLS: tl.constexpr):
+    """The tile [ROWS, COLS] at (row, col) of a matrix that `ragged` describes, but zeros for its rows from `end` on."""
+    return matrix.load([RAGGED, end, RAGGED - end + row, col]).reshape(ROWS, COLS)
 
 
 @triton.jit

@@ -37,10 +37,12 @@ def _tile(m: int, n: int, k: int, warps: int, stages: int) -> dict:
     return {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "num_warps": warps, "num_stages": stages}
 
 
+FEW = 16  # rows of a group, on average, up to which it is decode, whose tiles have as many
 PATHS = (
-    Path("decode", 16, 2, _tile(16, 128, 64, 4, 4), 3),
-    Path("decode", 16, 2, _tile(16, 64, 128, 4, 4), 4),
+    Path("decode", FEW, 2, _tile(FEW, 128, 64, 4, 4), 3),
+    Path("decode", FEW, 2, _tile(FEW, 64, 128, 4, 4), 4),
     Path("hopper", NO_LIMIT, 2, _tile(128, 256, 64, 4, 4), 1),
+    Path("persistent", 128, 2, _tile(64, 128, 64, 4, 4), 2),
     Path("persistent", NO_LIMIT, 2, _tile(128, 256, 64, 8, 4), 1),
     Path("persistent", NO_LIMIT, 2, _tile(128, 128, 64, 4, 5), 1),
     Path("plain", NO_LIMIT, 2, _tile(128, 128, 32, 8, 4), 1),
@@ -72,21 +74,18 @@ def plan(
     able: tuple[str, ...] = PORTABLE,
 ) -> Plan:
     """How so many rows in so many groups are multiplied, to N columns of y: by the path named, or the first of those
-    in PATHS that are able to and take as many rows a group. Of its tiles the widest is taken that keeps every
-    multiprocessor busy and whose columns are nearly all in y, else the last."""
-    fitting = [
-        row
-        for row in PATHS
-        if itemsize <= row.itemsize
-        and (path == row.name or path is None and row.name in able and slots <= row.rows * groups)
-    ]
+    in PATHS that are able to, with the first tiles for as many rows a group. Of these the widest is taken that keeps
+    every multiprocessor busy and whose columns are nearly all in y, else the last."""
+    possible = [row for row in PATHS if itemsize <= row.itemsize and (path == row.name if path else row.name in able)]
+    fitting = [row for row in possible if slots <= row.rows * groups] or possible
     if not fitting:
         raise ValueError(
             f"path: got {path!r} for {itemsize}-byte elements, expected None, 'plain' or, with 16 bits, 'decode', "
             "'persistent' or 'hopper'"
         )
+    first = fitting[0]
     for row in fitting:
-        if (row.name, row.itemsize) != (fitting[0].name, fitting[0].itemsize):
+        if (row.name, row.rows, row.itemsize) != (first.name, first.rows, first.itemsize):
             break
         chosen, block_n = row, row.tile["BLOCK_N"] // (2 if swiglu else 1)
         across = triton.cdiv(N, block_n)
@@ -99,7 +98,7 @@ def plan(
 def check_index(name: str, tensor, like: torch.Tensor, length: int | None = None):
     """Raise ValueError unless `tensor` is a contiguous int32 vector, of so many elements, on the device of `like`."""
     check_tensor(name, tensor, like=like, dtypes=(torch.int32,))
-    if tensor.dim() != 1 or length not in (None, len(tensor)):
+    if tensor.dim() != 1 or length not in (None, tensor.shape[0]):
         wanted = f"({'any' if length is None else length},)"
         raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, expected {wanted}")
     if not tensor.is_contiguous():

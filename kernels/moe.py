@@ -2,8 +2,8 @@
 expert_e(x) = (silu(x @ gate_e) * (x @ up_e)) @ down_e.
 
 Five steps: route (moe_router.py), permute (moe_permute.py), the product with gate and up (grouped_matmul.py, which
-fetches the tokens' rows by itself and applies SwiGLU), the product with down, combine (moe_combine.py). Nothing is read
-back to the host, so the layer runs in a CUDA graph.
+fetches the tokens' rows by itself, unless to sort them first is faster, and applies SwiGLU), the product with down,
+combine (moe_combine.py). Nothing is read back to the host, so the layer runs in a CUDA graph.
 
 Minimum traffic: x, the router and the weights of every expert that has tokens read once, y written once. The steps pass
 more on through memory: for each of tokens * top_k rows, inter values after SwiGLU and hidden values after down.
@@ -21,11 +21,12 @@ from torch.autograd.function import once_differentiable
 from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, wants_grad
-from kernels.grouped_matmul import grouped_matmul, grouped_matmul_traffic
+from kernels.grouped_matmul import gathers_first, grouped_matmul, grouped_matmul_traffic
 from kernels.grouped_matmul_backward import grouped_matmul_weight_gradient
 from kernels.moe_combine import combine, combine_traffic
 from kernels.moe_permute import Permutation, permute, permute_traffic
 from kernels.moe_router import Routing, route, router_reference, router_traffic
+from kernels.moe_rows import gather_rows_forward
 from kernels.swiglu import swiglu, swiglu_backward, swiglu_ops
 
 
@@ -59,13 +60,21 @@ def moe_layer_reference(
     return experts_reference(x, w_gate_up, w_down, routing, capacity)
 
 
+def _first_rows(x: torch.Tensor, weight: torch.Tensor, permutation: Permutation) -> tuple:
+    """(x, rows) of the first product: gathered in its load, or before it where that is faster."""
+    if gathers_first(x, weight, len(permutation.tokens)):
+        return gather_rows_forward(x, permutation), None
+    return x, permutation.tokens
+
+
 class _Experts(torch.autograd.Function):
     """Keeps what the first product gives, before SwiGLU; SwiGLU itself is computed again in the backward."""
 
     @staticmethod
     def forward(ctx, x, w_gate_up, w_down, permutation, sms):
         ctx.permutation, ctx.sms = permutation, sms
-        gate_up = grouped_matmul(x, w_gate_up, permutation.offsets, rows=permutation.tokens, sms=sms)
+        source, rows = _first_rows(x, w_gate_up, permutation)
+        gate_up = grouped_matmul(source, w_gate_up, permutation.offsets, rows=rows, sms=sms)
         ctx.save_for_backward(x, w_gate_up, w_down, gate_up)
         return grouped_matmul(swiglu(*gate_up.chunk(2, dim=-1)), w_down, permutation.offsets, sms=sms)
 
@@ -73,12 +82,13 @@ class _Experts(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, dy):
         x, w_gate_up, w_down, gate_up = ctx.saved_tensors
-        offsets, tokens = ctx.permutation.offsets, ctx.permutation.tokens
+        offsets = ctx.permutation.offsets
         gate, up = gate_up.chunk(2, dim=-1)
         dw_down = grouped_matmul_weight_gradient(swiglu(gate, up), dy, offsets)
         dhidden = grouped_matmul(dy, w_down.mT, offsets, sms=ctx.sms)
         dgate_up = torch.cat(swiglu_backward(dhidden, gate, up), dim=-1)
-        dw_gate_up = grouped_matmul_weight_gradient(x, dgate_up, offsets, rows=tokens)
+        # gathered before, so that tensor descriptors can address the rows
+        dw_gate_up = grouped_matmul_weight_gradient(gather_rows_forward(x, ctx.permutation), dgate_up, offsets)
         dx = grouped_matmul(dgate_up, w_gate_up.mT, offsets, sms=ctx.sms)
         return combine(dx, ctx.permutation), dw_gate_up, dw_down, None, None
 
@@ -93,9 +103,9 @@ def experts(
     """
     if wants_grad(x, w_gate_up, w_down):
         return _Experts.apply(x, w_gate_up, w_down, permutation, sms)
-    offsets, tokens = permutation.offsets, permutation.tokens
-    hidden = grouped_matmul(x, w_gate_up, offsets, rows=tokens, activation="swiglu", sms=sms)
-    return grouped_matmul(hidden, w_down, offsets, sms=sms)
+    source, rows = _first_rows(x, w_gate_up, permutation)
+    hidden = grouped_matmul(source, w_gate_up, permutation.offsets, rows=rows, activation="swiglu", sms=sms)
+    return grouped_matmul(hidden, w_down, permutation.offsets, sms=sms)
 
 
 def check_layer(x, router, w_gate_up, w_down, ranks: int = 1):

@@ -24,6 +24,7 @@ from kernels.tiles import LOG2E
 
 TILE = 4096  # logits of a step
 PROGRAMS = 4  # at most, per multiprocessor
+PARTS_TILE = 32_768  # sums that one program adds up in a step
 MAX_EXPERTS = 1024
 
 
@@ -138,7 +139,8 @@ def _forward(logits, counts):
     programs, block_e = _programs(tokens, experts, device_of(logits.device)), triton.next_power_of_2(experts + 1)
     part, losses = logits.new_empty((programs, experts + 1)), logits.new_empty(2)
     sum_probabilities_kernel[(programs,)](logits, part, tokens, experts, **_tile(experts))
-    losses_kernel[(1,)](part, counts, losses, tokens, programs, experts, max(1, 2 * TILE // block_e), block_e)
+    rows = max(1, min(PARTS_TILE // block_e, triton.next_power_of_2(programs)))
+    losses_kernel[(1,)](part, counts, losses, tokens, programs, experts, rows, block_e, num_warps=16)
     return losses[0], losses[1]
 
 

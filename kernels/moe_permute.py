@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, wants_grad
-from kernels.attention_plan import runs_fast
+from kernels.attention_plan import launches_early
 from kernels.moe_combine import combine
 from kernels.moe_rows import Permutation, blocks_of, check_permuted, gather_rows_forward
 
@@ -26,6 +26,7 @@ MAX_EXPERTS = 1024
 ONE_PROGRAM = 128  # slots, at most
 MANY_EXPERTS = 128  # from which a program's work for all experts wants more slots
 STEP = 32  # slots that each of a program's is compared with at a time
+PREFIX = 4096  # programs whose counts are added up at a time
 
 
 def permute_reference(experts: torch.Tensor, num_experts: int, capacity: int | None = None) -> Permutation:
@@ -153,11 +154,10 @@ class Plan:
 def plan(slots: int, num_experts: int) -> Plan:
     """One program for few slots, else one for each 64 or 128."""
     block_e = triton.next_power_of_2(num_experts)
-    one = slots <= ONE_PROGRAM
     several = 128 if block_e >= MANY_EXPERTS else 64
-    block = max(16, triton.next_power_of_2(slots)) if one else several
+    block = max(16, triton.next_power_of_2(slots)) if slots <= ONE_PROGRAM else several
     programs = triton.cdiv(slots, block)
-    block_p = min(4096, triton.next_power_of_2(programs))
+    block_p = min(PREFIX, triton.next_power_of_2(programs))
     config = {"BLOCK": block, "STEP": min(STEP, block), "BLOCK_E": block_e, "num_warps": max(4, block // 32)}
     counting = {"BLOCK": block, "BLOCK_E": block_e, "num_warps": 4}
     return Plan(programs, config, counting, {"BLOCK_P": block_p, "num_warps": 8 if block_p > 1024 else 4})
@@ -189,7 +189,7 @@ def permute(experts: torch.Tensor, num_experts: int, capacity: int | None = None
     tokens, rows, part = torch.empty(slots, **made), torch.empty_like(experts), None
     if programs > 1:
         part = torch.empty((num_experts, programs), **made)
-        early = experts.is_cuda and runs_fast(experts.device)  # Hopper or later
+        early = launches_early(experts.device)
         late = {"EARLY": early, **({"launch_pdl": True} if early else {})}
         count_kernel[(programs,)](experts, part, slots, programs, num_experts, EARLY=early, **chosen.counting)
         prefix_kernel[(num_experts,)](part, counts, programs, **chosen.prefix, **late)

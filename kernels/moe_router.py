@@ -19,7 +19,7 @@ from instruments.backend import tl, triton
 from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
 from kernels.arguments import check_tensor, wants_grad
-from kernels.attention_plan import runs_fast
+from kernels.attention_plan import launches_early
 from kernels.moe_choose import choose, route_splits_kernel, router_backward
 from kernels.moe_router_plan import described, plan
 from kernels.rows import Device, device_of
@@ -115,7 +115,7 @@ def _forward(x: torch.Tensor, router: torch.Tensor, top_k: int, over_all: bool) 
         return experts, gates, logits
     chosen = plan(tokens, hidden, num_experts, x.itemsize, device_of(x.device))
     split = chosen.splits > 1
-    early = {"EARLY": split and x.is_cuda and runs_fast(x.device)}  # Hopper or later
+    early = {"EARLY": split and launches_early(x.device)}
     sums = logits.new_empty((chosen.splits, tokens, num_experts)) if split else logits
     operands = described(x, router, chosen.config)
     tensors = (*operands[:2], experts, gates, sums, x.stride(), router.stride())

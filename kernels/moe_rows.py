@@ -111,8 +111,7 @@ def combine_backward_kernel(
             gate = tl.load(gates_ptr + token * TOP_K + i)
             mask = (col < hidden) & (row >= 0)
             y = tl.load(y_ptr + row * y_strides[0] + across * y_strides[1], mask=mask, other=0.0).to(tl.float32)
-            own = tl.where(row >= 0, tl.sum(dout * y), 0.0)
-            dgates += tl.where(choice == i, own, 0.0)
+            dgates += tl.where(choice == i, tl.sum(dout * y), 0.0)
             tl.store(dy_ptr + row * hidden + col, (gate * dout).to(dy_ptr.dtype.element_ty), mask=mask)
     tl.store(dgates_ptr + token * TOP_K + choice, dgates, mask=choice < TOP_K)
 

@@ -17,9 +17,10 @@ from instruments.backend import tl, triton
 from kernels.arguments import check_no_grad, check_tensor, check_width
 from kernels.dequantize import dequantize, dequantize_traffic
 from kernels.quantize_codes import as_bytes, block_scale, coding, encode, fp32_scale, largest_magnitude
+from kernels.quantize_pairs import quantize_pairs_kernel, takes_pairs
 from kernels.quantize_plan import TILE, groups_plan, kind, programs_of, quantize_ops, quantize_traffic, searchers
 from kernels.quantize_schemes import Quantized, Scheme, check_columns, empty, scheme_of
-from kernels.quantize_tile import groups_at, quantize_tile, store_codes
+from kernels.quantize_tile import groups_at, quantize_tile, store_codes, widened
 from kernels.rows import MAX_COLS, as_rows
 
 __all__ = ["dequantize", "dequantize_traffic", "quantize", "quantize_ops", "quantize_traffic"]
@@ -60,7 +61,7 @@ def quantize_groups_kernel(
         scales_ptr += first
     col = tl.arange(0, BLOCK)[None, :]
     at = x_ptr + top * row_stride + (row[:, None] * row_stride + (start[:, None] + col) * col_stride)  # [GROUPS, BLOCK]
-    x = tl.load(at, mask=col < count[:, None], other=0.0).to(tl.float32)
+    x = widened(tl.load(at, mask=col < count[:, None], other=0.0))
     quantize_tile(
         x, top * cols, row * cols + start, count, tl.arange(0, GROUPS),
         codes_ptr, scales_ptr, partial_ptr, tensor_scale_ptr,
@@ -94,7 +95,7 @@ def quantize_squares_kernel(
     count = tl.where(row < rows, cols - start, 0)
     col = tl.arange(0, BLOCK)[None, :]
     at = x_ptr + row[:, None] * row_stride + (start + col) * col_stride  # [ROWS, BLOCK]
-    x = tl.load(at, mask=col < count[:, None], other=0.0).to(tl.float32)
+    x = widened(tl.load(at, mask=col < count[:, None], other=0.0))
     amax = largest_magnitude(largest_magnitude(x, 1), 0)
     scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, ROUND_UP)
     tl.store(scales_ptr + program, scale)
@@ -220,12 +221,16 @@ def quantize(x: torch.Tensor, scheme: Scheme | str, *, tensor_scale: torch.Tenso
         quantize_wide_rows_kernel[(rows,)](x, codes, scales, *x.stride(), cols, **tile)
     else:
         place, config = groups_plan(scheme, rows, cols, x.is_contiguous())
+        grid = (programs_of(place, config),)
+        if takes_pairs(x, scheme, config["FLAT"]):
+            tile = {name: config[name] for name in ("GROUPS", "BLOCK", "num_warps")} | {"ROUND_UP": consts["ROUND_UP"]}
+            quantize_pairs_kernel[grid](x.view(torch.int32), codes, scales, place["rows"], **tile)
+            return q
         strides = (place["cols"], 1) if x.is_contiguous() else x.stride()
         q = with_tensor_scale(q, tensor_scale)
         of_tensor = q.scales if how == "tensor" else q.tensor_scale
         partial = _largest(x) if of_tensor is not None and tensor_scale is None else None
         partials = 0 if partial is None else len(partial)
-        grid = (programs_of(place, config),)
         quantize_groups_kernel[grid](
             x, codes, scales, partial, of_tensor, *strides, **place, **consts, PARTIALS=partials, **config
         )

@@ -136,7 +136,7 @@ def decode(code, FORMAT: tl.constexpr):
 
 
 @triton.jit
-def _larger(a, b):
+def larger(a, b):
     """The larger of two numbers; NaN where one of them is."""
     return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
@@ -144,7 +144,7 @@ def _larger(a, b):
 @triton.jit
 def largest_magnitude(x, axis: tl.constexpr):
     """The largest |x| along an axis; NaN where there is one."""
-    return tl.reduce(tl.abs(x), axis, _larger)
+    return tl.reduce(tl.abs(x), axis, larger)
 
 
 @triton.jit
@@ -158,7 +158,7 @@ def scale_of_tensor(partial_ptr, scale_ptr, LARGEST: tl.constexpr, PARTIALS: tl.
     """The fp32 scale of a whole tensor: of its largest magnitudes partial [PARTIALS], which this program then stores if
     it is the first; or, where PARTIALS is 0, the one that was given."""
     if PARTIALS > 0:
-        amax = tl.reduce(tl.load(partial_ptr + tl.arange(0, PARTIALS)), 0, _larger)
+        amax = tl.reduce(tl.load(partial_ptr + tl.arange(0, PARTIALS)), 0, larger)
         scale = fp32_scale(amax, LARGEST)
         if tl.program_id(0) == 0:
             tl.store(scale_ptr, scale)

@@ -18,7 +18,7 @@ from kernels.quantize import check_fusible, outputs, with_tensor_scale
 from kernels.quantize_codes import coding
 from kernels.quantize_plan import fused_traffic, groups_plan, kind, programs_of, quantize_traffic
 from kernels.quantize_schemes import Quantized, Scheme, empty, scheme_of
-from kernels.quantize_tile import groups_at, quantize_tile
+from kernels.quantize_tile import groups_at, quantize_tile, widened
 from kernels.rmsnorm_quantize import rmsnorm_quantize, rmsnorm_quantize_traffic
 from kernels.rows import RESIDENT_COLS, as_rows
 from kernels.swiglu import swiglu_traffic
@@ -63,8 +63,9 @@ def swiglu_quantize_kernel(
     row_at, col = row[:, None], start[:, None] + within
     gate_ptr += top * gate_row_stride
     up_ptr += top * up_row_stride
-    gate = tl.load(gate_ptr + (row_at * gate_row_stride + col * gate_col_stride), mask=mask, other=0.0).to(tl.float32)
-    up = tl.load(up_ptr + (row_at * up_row_stride + col * up_col_stride), mask=mask, other=0.0).to(tl.float32)
+    gate = tl.load(gate_ptr + (row_at * gate_row_stride + col * gate_col_stride), mask=mask, other=0.0)
+    up = tl.load(up_ptr + (row_at * up_row_stride + col * up_col_stride), mask=mask, other=0.0)
+    gate, up = widened(gate), widened(up)
     y = gate / (1 + tl.exp2(gate * -LOG2E)) * up
     quantize_tile(
         y, top * cols, row * cols + start, count, tl.arange(0, GROUPS),

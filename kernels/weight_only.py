@@ -3,9 +3,12 @@
 Minimum traffic: the weight's codes and scales and x read once, y written once. A weight costs a byte or half of one
 instead of two, and one product for each row of x: with few rows, decode, bytes are the limit and time falls with them;
 with many, prefill, products are, and weights of 16 bits would do as well. Each has a kernel: weight_only_decode.py,
-weight_only_prefill.py. Codes become 16-bit floats without error (weight_only_unpack.py). Scales of integers stay fp32
-and multiply sums of products; those of FP4 are exact in 16 bits and multiply the weights; a tensor's scale multiplies
-the result. All is added up in fp32.
+weight_only_prefill.py. With more rows still, each tile of them would make the same weights anew; so they are made once,
+apart, and multiplied as any matrix is. That path alone rounds them to 16 bits, and stores them.
+
+In registers codes become 16-bit floats without error (weight_only_unpack.py). Scales of integers stay fp32 and multiply
+sums of products; those of FP4 are exact in 16 bits and multiply the weights; a tensor's scale multiplies the result.
+All is added up in fp32.
 
 Weights alone are quantised by GPTQ (Frantar and others, 2022) and AWQ (Lin and others, 2023), whose kernels do this.
 """
@@ -19,6 +22,8 @@ from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
 from kernels import weight_only_prefill as prefill
 from kernels.arguments import check_no_grad, check_tensor
+from kernels.dequantize import dequantize
+from kernels.matmul import matmul
 from kernels.quantize_schemes import Quantized, Scheme, dequantize_reference, scheme_of
 from kernels.rows import NO_LIMIT, Device, as_rows, device_of
 from kernels.weight_only_decode import sum_splits_kernel, weight_only_decode_kernel
@@ -61,11 +66,20 @@ def _tile(tokens: int, rows: int, k: int, warps: int, stages: int) -> dict:
 ALL = ("int8", "int4", "e2m1")
 PATHS = (
     # path, rows of x, formats, tile, programs or shared
-    Path("decode", 8, ("int8",), _slices(32, 2, 32, 3), 6),
-    Path("decode", 8, ("int4", "e2m1"), _slices(32, 4, 16, 3), 6),
+    Path("decode", 1, ("int4",), _slices(32, 8, 16, 3), 6),
+    Path("decode", 4, ("int4",), _slices(64, 4, 16, 3), 6),
+    Path("decode", 8, ("int4",), _slices(64, 2, 16, 4), 6),
+    Path("decode", 8, ("int8", "e2m1"), _slices(32, 4, 16, 3), 6),
     Path("decode", 16, ALL, _slices(64, 2, 16, 3), 6),
     Path("prefill", 32, ALL, _tile(32, 128, 128, 4, 3)),
+    Path("prefill", 64, ("int4",), _tile(64, 128, 128, 4, 3), shared=200_000),
     Path("prefill", 64, ALL, _tile(64, 128, 128, 8, 3)),
+    Path("prefill", 512, ("int4",), _tile(128, 64, 128, 4, 3), shared=200_000),
+    Path("prefill", 256, ("int8", "e2m1"), _tile(128, 128, 128, 8, 3), shared=200_000),
+    Path("prefill", 256, ALL, _tile(64, 128, 128, 8, 3)),
+    Path("apart", NO_LIMIT, ALL, {}),
+    # from here on where prefill is asked for by name
+    Path("prefill", NO_LIMIT, ("int4",), _tile(128, 64, 128, 4, 3), shared=200_000),
     Path("prefill", NO_LIMIT, ALL, _tile(128, 128, 128, 8, 3), shared=200_000),
     Path("prefill", NO_LIMIT, ALL, _tile(64, 128, 128, 8, 3)),
 )
@@ -98,9 +112,11 @@ def plan(M: int, N: int, K: int, scheme: Scheme, path: str | None, gpu: Device |
     ]
     if not fitting:
         most = max(row.rows for row in PATHS if row.name == "decode")
-        raise ValueError(f"path: got {path!r} for {M:,} rows of x, expected None, decode (to {most} rows) or prefill")
+        raise ValueError(
+            f"path: got {path!r} for {M:,} rows of x, expected None, decode (to {most} rows), prefill or apart"
+        )
     row, words = fitting[0], triton.cdiv(K, per_word(scheme))
-    if row.name == "prefill":
+    if row.name != "decode":
         return Plan(row.name, row.tile, 1, words)
     tile = {"BLOCK_M": triton.next_power_of_2(M), **row.tile}
     step = tile["SLICES"] * tile["WORDS"]
@@ -135,18 +151,19 @@ def _check(x, weight, path):
         check_tensor(f"weight.{name}", tensor, shape=shape, like=x, dtypes=(dtype,), why=f", {scheme.name} of {N}x{K}")
     if scheme.has_tensor_scale:
         check_tensor("weight.tensor_scale", weight.tensor_scale, shape=(), like=x, dtypes=(torch.float32,))
-    if path not in (None, "decode", "prefill"):
-        raise ValueError(f"path: got {path!r}, expected None, decode or prefill")
+    if path not in (None, *(row.name for row in PATHS)):
+        raise ValueError(f"path: got {path!r}, expected None, decode, prefill or apart")
     check_no_grad("weight_only_matmul", x=x)
 
 
 def weight_only_matmul(x: torch.Tensor, weight: Quantized, *, path: str | None = None) -> torch.Tensor:
-    """x @ weight^T, dequantised in registers, added up in fp32 and rounded once.
+    """x @ weight^T, added up in fp32 and rounded once; the weight dequantised in registers, or, for many rows of x, in
+    memory first, in x's dtype.
 
     x: [M, K], fp16 or bf16, any strides. weight: [N, K] in the scheme int8_row, int8_g128, int4_g128, mxfp4 or nvfp4.
     Rows of codes that do not begin and end on 32-bit words are copied first. An MX block's scale may be from 2^-107 to
-    2^17, with fp16 from 2^-15 to 2^9; a larger one becomes infinite. path: 'decode' (M to 16) or 'prefill', chosen by M
-    unless given.
+    2^17, with fp16 from 2^-15 to 2^9; a larger one becomes infinite. path: 'decode' (M to 16), 'prefill', or 'apart'
+    (dequantised first, which takes 2 N K bytes), chosen by M unless given.
 
     Returns a contiguous [M, N] of x's dtype. No gradient. Raises ValueError naming the argument.
     """
@@ -158,6 +175,8 @@ def weight_only_matmul(x: torch.Tensor, weight: Quantized, *, path: str | None =
     if not K:
         return y.zero_()
     chosen = plan(M, N, K, scheme, path, device_of(x.device))
+    if chosen.path == "apart":
+        return matmul(x, dequantize(weight, x.dtype).T)
     codes, scales, x = _as_words(weight.codes), weight.scales.contiguous(), as_rows(x)
     if scheme.scale_format == "e4m3":
         scales = scales.view(torch.int8)
@@ -192,16 +211,17 @@ def weight_only_matmul_traffic(
     gpu: GPU | Device = GPUS["H200"],
 ) -> Traffic:
     """What a product with a quantised weight moves: the 'minimum', each byte once; 'naive', the weight dequantised to
-    16 bits and then multiplied; or what the programs of a path ask for on a GPU, None for the one that is chosen."""
+    16 bits and then multiplied, as by 'apart'; or what the programs of another path ask for on a GPU, None for the one
+    that is chosen."""
     scheme = scheme_of(scheme)
     stored, size, flops = scheme.nbytes(N, K), dtype.itemsize, 2 * M * N * K
     x, y = M * K * size, M * N * size
     if path == "minimum":
         return Traffic({"x": x, **stored}, {"y": y}, flops, launches=1)
-    if path == "naive":
+    chosen = None if path == "naive" else plan(M, N, K, scheme, path, Device(gpu.sms, gpu.shared_per_sm))
+    if path == "naive" or chosen.path == "apart":
         wide = N * K * size
         return Traffic(stored, {"weight": wide}, launches=1) + Traffic({"x": x, "weight": wide}, {"y": y}, flops, 1)
-    chosen = plan(M, N, K, scheme, path, Device(gpu.sms, gpu.shared_per_sm))
     across, down = triton.cdiv(N, chosen.tile["BLOCK_N"]), triton.cdiv(M, chosen.tile["BLOCK_M"])
     read = {"x": x * across, "codes": stored["codes"] * down, "scales": stored["scales"] * down}
     if scheme.block[1] is None:

@@ -4,14 +4,15 @@ Minimum traffic as in weight_only.py, which has the reference, the public functi
 are what takes time, and few bits save none of them. The weights are made 16-bit floats in registers, from where
 Hopper's matrix unit takes its left operand, so a tile of y^T [BLOCK_N, BLOCK_M] is computed. They come out in the order
 of their words' parts (weight_only_unpack.py); for many rows it pays to put x into that order in memory first, from
-where it is copied to shared memory as the matrix unit reads it.
+where it is copied to shared memory as the matrix unit reads it. A step has two products, half of its columns each, so
+that while one is at work the other's weights are unpacked.
 """
 
 import torch
 
 from instruments.backend import tl, triton
 from kernels.matmul_order import grouped_tile
-from kernels.weight_only_unpack import by_parts, factors_of, mended, spread, unpack
+from kernels.weight_only_unpack import by_parts, factors_of, mended, positive, unpack_part
 
 GROUP_N = 8  # rows of tiles of the weights that programs walk over together
 
@@ -51,31 +52,43 @@ def weight_only_prefill_kernel(
     """ordered [M, cols], x as above, cols a multiple of BLOCK_K; the other tensors as weight_only_decode_kernel takes
     them; y [M, N]."""
     PER_WORD: tl.constexpr = 4 if FORMAT == "int8" else 8
+    PARTS: tl.constexpr = PER_WORD // 2
     WORDS: tl.constexpr = BLOCK_K // PER_WORD
+    TOGETHER: tl.constexpr = PARTS // 2  # parts that a product takes
+    HALF: tl.constexpr = BLOCK_K // 2  # their columns
     like: tl.constexpr = ordered_ptr.dtype.element_ty
     tile_n, tile_m = grouped_tile(tl.program_id(0), N, M, BLOCK_N, BLOCK_M, GROUP_N)
     row = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[:, None]  # [BLOCK_N, 1]: of the weights
     token = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[None, :]  # [1, BLOCK_M]: a row of x
     word = tl.arange(0, WORDS)[None, :]  # [1, WORDS]
-    k = tl.arange(0, BLOCK_K)[:, None]  # [BLOCK_K, 1]
     codes_ptr += row * row_words + word
     scales_ptr += row * row_scales
-    ordered_ptr += token * cols + k
+    ordered_ptr += token * cols + tl.arange(0, HALF)[:, None]
     total = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
     for start in tl.range(0, words, WORDS, num_stages=STAGES):
         # what lies past a row's end may be any code: x is zero there
         codes = tl.load(codes_ptr + start, mask=(row < N) & (word < words - start))  # [BLOCK_N, WORDS]
-        x = tl.load(ordered_ptr + start * PER_WORD, mask=token < M, other=0.0)  # [BLOCK_K, BLOCK_M]
-        weight = unpack(codes[None], FORMAT, like)  # [1, BLOCK_N, BLOCK_K]
+        codes = positive(codes, FORMAT)
         step = total
         if GROUP:  # the scales of this step, [BLOCK_N, BLOCK_K // GROUP]
             group = start * PER_WORD // GROUP + tl.arange(0, BLOCK_K // GROUP)[None, :]
             scales = tl.load(scales_ptr + group, mask=(row < N) & (group < row_scales), other=0)
             if FORMAT == "e2m1":
-                weight *= spread(factors_of(scales[None], like), GROUP)
+                factors = factors_of(scales, like)[:, None, :, None]
+                factors = tl.broadcast_to(factors, (BLOCK_N, TOGETHER, BLOCK_K // GROUP, GROUP // PARTS))
+                factors = factors.reshape(BLOCK_N, HALF)  # one for each column of a product
             else:  # sums of a group are scaled before they are added up
                 step = tl.zeros([BLOCK_N, BLOCK_M], dtype=tl.float32)
-        step = tl.dot(weight.reshape(BLOCK_N, BLOCK_K), x, step)
+        for s in tl.static_range(0, PARTS, TOGETHER):
+            at = ordered_ptr + (start * PER_WORD + s // TOGETHER * HALF)
+            x = tl.load(at, mask=token < M, other=0.0)  # [HALF, BLOCK_M]
+            weight = unpack_part(codes, s, FORMAT, like)
+            if TOGETHER == 2:
+                weight = tl.join(weight, unpack_part(codes, s + 1, FORMAT, like)).permute(0, 3, 1, 2)
+            weight = weight.reshape(BLOCK_N, HALF)
+            if FORMAT == "e2m1":
+                weight *= factors
+            step = tl.dot(weight, x, step)
         total = total + step * scales if GROUP and FORMAT != "e2m1" else step
     total = mended(total, FORMAT, like)
     if not GROUP:

@@ -13,7 +13,7 @@ from kernels.expert_parallel import Exchanged, chunk_bounds, expert_parallel_tra
 from kernels.moe import experts_traffic
 from widgets import routing
 from widgets.boxes import Boxes
-from widgets.panel import BLUE, GREEN, ORANGE, Example, Panel, Powers, canvas, menu, whole
+from widgets.panel import BLUE, GREEN, ORANGE, Example, Panel, Powers, canvas, menu, real, whole
 from widgets.words import size, time
 
 EXAMPLE = Example(typed="4096", told="4,096 tokens each", shown={"tokens": 64})
@@ -105,9 +105,11 @@ def expert_parallel(
 ) -> Panel:
     """A layer of experts over so many H200s, in bf16, at datasheet rates: its timeline, not cut and cut into chunks.
 
+    What a GPU does to send is not counted: NCCL's kernels take multiprocessors from the products that run beside them.
+
     tokens: of each rank, 1 to 8,192, their experts drawn by lot (widgets/routing.py). ranks, experts, link: one of
-    RANKS (at most as many as experts), EXPERTS, LINKS. hidden: 1,024 to 8,192; inter: 512 to 16,384. skew: 0 to 20,
-    tenths of the power by which popularity falls. chunks: 1 to 8, at most a rank's experts.
+    RANKS (at most as many as experts), EXPERTS, LINKS. hidden: 1,024 to 8,192; inter: 512 to 16,384. skew: 0 to 2, the
+    power by which popularity falls. chunks: 1 to 8, at most a rank's experts.
     """
     picture = _Picture()
 
@@ -115,7 +117,7 @@ def expert_parallel(
         tokens, hidden, inter, (experts, top_k) = round(tokens), round(hidden), round(inter), EXPERTS[experts]
         ranks = min(ranks, experts)
         chunks = min(chunks, experts // ranks)
-        counts, rate = rows(tokens, ranks, experts, top_k, skew / 10), LINKS[link].rate
+        counts, rate = rows(tokens, ranks, experts, top_k, skew), LINKS[link].rate
         steps = [schedule(chunks_of(counts, hidden, inter, many, rate)) for many in (1, chunks)]
         picture.show(steps, chunks)
         moved = expert_parallel_traffic(counts.tolist(), hidden, torch.bfloat16)
@@ -127,7 +129,7 @@ def expert_parallel(
         "experts": menu("experts", EXPERTS, "64, top-6"),
         "hidden": Powers("hidden", 10, 13, hidden),
         "inter": Powers("inter", 9, 14, inter),
-        "skew": whole("skew, tenths", 0, 20, skew),
+        "skew": real("skew", 0, 2, skew, 0.1),
         "link": menu("link", LINKS, "NVLink 4"),
         "chunks": whole("chunks", 1, 8, chunks),
     }
@@ -152,8 +154,8 @@ def _sentence(tokens: int, ranks: int, experts: tuple, moved: Exchanged, link: s
     if chunks == 1:
         return said + f", of which {apart.exposed / apart.seconds:.0%} is waiting for rows."
     return said + (
-        f". In {chunks} chunks: {time(chunked.seconds)}, of which {time(chunked.exposed)} "
-        f"({chunked.exposed / chunked.seconds:.0%}) is waiting for rows."
+        f". In {chunks} chunks, if link and products leave each other alone: {time(chunked.seconds)}, of which "
+        f"{time(chunked.exposed)} ({chunked.exposed / chunked.seconds:.0%}) is waiting for rows."
     )
 
 

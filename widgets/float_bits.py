@@ -10,7 +10,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Rectangle
 
 from kernels.formats import FORMATS, FP32_BIAS, FP32_MANTISSA, Format, encode
-from widgets.panel import BLACK, BLUE, GREEN, INK_RED, ORANGE, RED, Example, Panel, canvas, menu
+from widgets.panel import BLACK, BLUE, GREEN, INK_RED, ORANGE, RED, Example, Panel, canvas, menu, whole
 from widgets.words import number
 
 EXAMPLE = Example(typed="57", told="code 57: sign 0", shown={"value": 1.0, "format": "e4m3"})
@@ -43,9 +43,7 @@ class Bits(ipywidgets.VBox):
         for button in self._buttons:
             button.layout.padding, button.layout.flex = "0", "0 1 32px"
             button.observe(self._flipped, names="value")
-        self._slider = ipywidgets.IntSlider(
-            min=0, max=1, description=label, style={"description_width": "96px"}, layout={"width": "365px"}
-        )
+        self._slider = whole(label, 0, 1, 0)
         self._slider.observe(self._slid, names="value")
         self._setting = False
         row = ipywidgets.HBox(self._buttons, layout={"width": "100%"})

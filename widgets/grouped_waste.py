@@ -10,7 +10,7 @@ from instruments.gpus import GPU, GPUS
 from kernels.grouped_matmul import grouped_matmul_traffic
 from widgets import routing
 from widgets.boxes import Boxes
-from widgets.panel import BLUE, GREEN, ORANGE, Example, Panel, Powers, canvas, menu, whole
+from widgets.panel import BLUE, GREEN, ORANGE, Example, Panel, Powers, canvas, menu, real, whole
 from widgets.words import number, time
 
 EXAMPLE = Example(typed="4096", told="4,096 tokens", shown={"tokens": 64})
@@ -47,21 +47,21 @@ def grouped_waste(
     tokens: int = 8192,
     experts: int = 64,
     top_k: int = 6,
-    skew: float = 5,
+    skew: float = 0.5,
     tile: int = 128,
     shape: str = "2048 x 1408",
     gpu: str = "H200",
 ) -> Panel:
     """A grouped product whose rows are drawn by lot (widgets/routing.py): rows multiplied, and the least time.
 
-    tokens: 1 to 8,192. experts: 8 to 256 and tile, rows of one: 16 to 256, powers of two. top_k: 1 to 8. skew: 0 to 20,
-    tenths of the power by which popularity falls. shape, gpu: one of SHAPES and CARDS.
+    tokens: 1 to 8,192. experts: 8 to 256 and tile, rows of one: 16 to 256, powers of two. top_k: 1 to 8. skew: 0 to 2,
+    the power by which popularity falls. shape, gpu: one of SHAPES and CARDS.
     """
     picture = _Picture()
 
     def draw(tokens, experts, top_k, skew, tile, shape, gpu):
         tokens, experts, tile, card = round(tokens), round(experts), round(tile), GPUS[gpu]
-        counts = routing.counts(tokens, experts, top_k, skew / 10)
+        counts = routing.counts(tokens, experts, top_k, skew)
         ways = works(counts, tile, SHAPES[shape])
         bounds = {
             way: (nbytes.memory_seconds(card), products.compute_seconds(card, "bf16"))
@@ -75,7 +75,7 @@ def grouped_waste(
         "tokens": Powers("tokens", 0, math.log2(routing.TOKENS), tokens),
         "experts": Powers("experts", 3, math.log2(routing.EXPERTS), experts, alone=True),
         "top_k": whole("top-k", 1, routing.TOP_K, top_k),
-        "skew": whole("skew, tenths", 0, 20, skew),
+        "skew": real("skew", 0, 2, skew, 0.1),
         "tile": Powers("rows of a tile", 4, 8, tile, alone=True),
         "shape": menu("K x N", SHAPES, "2048 x 1408"),
         "gpu": menu("GPU", CARDS, "H200"),
@@ -117,7 +117,7 @@ class _Picture:
         left.set_yticks([0, 0.5, 1], ["0", "½", "1"], fontsize=9)
         left.spines[["top", "right"]].set_visible(False)
         self.figure.text(
-            0.005, 0.945, "rows multiplied for each expert, of the most", fontsize=9.5, weight="bold", va="center"
+            0.005, 0.945, "rows multiplied by expert; 1 is the most", fontsize=9.5, weight="bold", va="center"
         )
         for x, words, colour in (
             (0.045, "■ asked for", "#00694d"),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.patches import Polygon
 
+from instruments.results import Timeline
 from widgets.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WIDTH, YELLOW, Panel
 from widgets.pictures import arrow, box, page, picture
 from widgets.words import number, time
@@ -173,17 +174,22 @@ def exchange(sent: Sequence[Sequence[int]], title: str, about: str, rows: str = 
     return picture(title, figure, f"{about}: {said}.")
 
 
-#: What runs, and its colour and hatch, in the order in which kinds come up.
-_KINDS = ((ORANGE, "//"), (BLUE, ""), (GREEN, ".."), ("#bdbdbd", ""), (RED, "\\\\"), (PURPLE, "xx"))
+#: What runs, with its colour and hatch; what has other names takes the rest, in the order in which it comes up.
+_KINDS = {"dispatch": (ORANGE, ""), "products": (GREEN, "//"), "combine": (BLUE, "..")}
+_REST = ((PURPLE, "xx"), ("#8a8a8a", ""), (RED, "\\\\"), (SKY, "||"))
 
 
 def timeline(ways: dict, title: str, about: str, said: str = "") -> Panel:
     """Who was busy when: lanes of intervals, all ways on one scale from 0.
 
-    ways: {name: {lane: [(start, end, kind), ...]}}, in seconds; at most six kinds. title: the finding. about: what is
+    ways: {name: {lane: [(start, end, kind), ...]}}, in seconds. title: the finding. about: what is
     shown, for the sentence. said: the sentence's end in place of each lane's busy time.
     """
     kinds = list(dict.fromkeys(kind for lanes in ways.values() for parts in lanes.values() for _, _, kind in parts))
+    rest = [kind for kind in kinds if kind not in _KINDS]
+    if len(rest) > len(_REST):
+        raise ValueError(f"ways: got kinds {', '.join(rest)}, expected at most {len(_REST)} beside {', '.join(_KINDS)}")
+    looks = _KINDS | dict(zip(rest, _REST))
     ends = {name: max(end for parts in lanes.values() for _, end, _ in parts) for name, lanes in ways.items()}
     left = 20 + 6.6 * max(len(lane) for lanes in ways.values() for lane in lanes)
     line, head, top = 28, 26, 40
@@ -191,7 +197,8 @@ def timeline(ways: dict, title: str, about: str, said: str = "") -> Panel:
     figure, axes = page(height)
     scale = (WIDTH - left - 74) / max(ends.values())
     x, bottom = left, height - 28
-    for kind, (colour, hatch) in zip(kinds, _KINDS):
+    for kind in kinds:
+        colour, hatch = looks[kind]
         box(axes, x, 11, 16, 14, colour, hatch=hatch, edgecolor="white")
         axes.text(x + 22, 18, kind, fontsize=9.5, va="center")
         x += 40 + 6.9 * len(kind)
@@ -211,14 +218,31 @@ def timeline(ways: dict, title: str, about: str, said: str = "") -> Panel:
         for lane, parts in lanes.items():
             axes.text(left - 8, y + line / 2, lane, fontsize=9, ha="right", va="center")
             for start, end, kind in parts:
-                colour, hatch = _KINDS[kinds.index(kind)]
-                look = {"hatch": hatch, "edgecolor": "white", "linewidth": 0.4}
-                box(axes, left + start * scale, y + 4, (end - start) * scale, line - 8, colour, **look)
+                (colour, hatch), wide = looks[kind], (end - start) * scale
+                look = {"hatch": hatch, "edgecolor": "white", "linewidth": 0.4} if wide > 3 else {"linewidth": 0}
+                box(axes, left + start * scale, y + 4, max(wide, 0.6), line - 8, colour, **look)
             y += line
         y += 10
         busy = ", ".join(f"{lane} busy {busy_share(parts, ends[name]):.0%}" for lane, parts in lanes.items())
         told.append(f"{name} {time(ends[name])}, {busy}")
     return picture(title, figure, f"{about}: {said or '; '.join(told)}.")
+
+
+#: Lane of a record: (what it is called in a timeline, what stands for all of its kernels; None: their own names)
+_LANES = {"link": ("link", None), "experts": ("products", "products"), "rows": ("rows", "routing and moving rows")}
+
+
+def recorded_lanes(step: Timeline, ranks: Sequence[int] = (0, 1)) -> dict:
+    """The lanes of a recorded step as `timeline` wants them: of each rank its link, its products, and all else."""
+    return {
+        f"{called} of rank {rank}": [
+            (span.start * 1e-6, (span.start + span.us) * 1e-6, kind or span.name.rstrip(" 0123456789"))
+            for span in step.ranks[rank]
+            if span.lane == lane
+        ]
+        for rank in ranks
+        for lane, (called, kind) in _LANES.items()
+    }
 
 
 def busy_share(parts: list, whole: float) -> float:

@@ -2,14 +2,13 @@
 
 from functools import cache
 
-import ipywidgets
 import numpy as np
 import torch
 from matplotlib.patches import Rectangle
 
 from kernels.formats import FORMATS, decode, encode, values
 from kernels.quantize_schemes import INTEGERS, Quantized, Scheme, codes_of, dequantize_reference
-from widgets.panel import BLACK, BLUE, INK_RED, ORANGE, RED, Example, Panel, canvas, menu, whole
+from widgets.panel import BLACK, BLUE, INK_RED, ORANGE, RED, Example, Panel, canvas, menu, real, whole
 from widgets.words import number
 
 EXAMPLE = Example(typed="3", told="e2m1 at scale 2³ = 8", shown={"format": "e2m1", "scale": -2})
@@ -50,15 +49,7 @@ def number_line(format: str = "e4m3", scale: int = 0, x: float = 3.3) -> Panel:
     picture = _Picture()
     controls = {
         "scale": whole("scale, 2^", *SCALES, 0),
-        "x": ipywidgets.FloatSlider(
-            value=3.3,
-            min=-FAR,
-            max=FAR,
-            step=0.01,
-            description="x",
-            style={"description_width": "96px"},
-            layout={"width": "365px"},
-        ),
+        "x": real("x", -FAR, FAR, 3.3, 0.01),
         "format": menu("format", NAMES, "e4m3"),
     }
 

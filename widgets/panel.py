@@ -56,6 +56,7 @@ INK_RED = "#A84300"  # RED for words: on white, RED itself is too pale to be rea
 
 WIDTH, HEIGHT = 760, 330  # of a picture, in CSS pixels
 READABLE = 560  # CSS pixels that a picture is not made narrower than: a narrow page scrolls it, so its words stay large
+_LABEL, _WIDE = {"description_width": "96px"}, {"width": "365px"}  # of a control
 SHARPNESS = 1.25  # picture pixels per CSS pixel: text stays crisp on dense screens, and a redraw stays fast
 
 
@@ -148,7 +149,7 @@ class Powers(ipywidgets.HBox):
             value=low,
             readout=False,
             description=label,
-            style={"description_width": "96px"},
+            style=_LABEL,
             layout={"width": "220px"},
         )
         self._field = ipywidgets.BoundedFloatText(
@@ -186,25 +187,19 @@ class Powers(ipywidgets.HBox):
 
 def whole(label: str, low: int, high: int, value: int) -> ipywidgets.IntSlider:
     """A slider over the whole numbers from low to high."""
-    return ipywidgets.IntSlider(
-        value=value,
-        min=low,
-        max=high,
-        description=label,
-        style={"description_width": "96px"},
-        layout={"width": "365px"},
+    return ipywidgets.IntSlider(value=value, min=low, max=high, description=label, style=_LABEL, layout=_WIDE)
+
+
+def real(label: str, low: float, high: float, value: float, step: float) -> ipywidgets.FloatSlider:
+    """A slider over the numbers from low to high, step by step."""
+    return ipywidgets.FloatSlider(
+        value=value, min=low, max=high, step=step, description=label, style=_LABEL, layout=_WIDE
     )
 
 
 def menu(label: str, options, value) -> ipywidgets.Dropdown:
     """One of several names."""
-    return ipywidgets.Dropdown(
-        options=list(options),
-        value=value,
-        description=label,
-        style={"description_width": "96px"},
-        layout={"width": "365px"},
-    )
+    return ipywidgets.Dropdown(options=list(options), value=value, description=label, style=_LABEL, layout=_WIDE)
 
 
 class Checks(ipywidgets.VBox):

@@ -58,9 +58,9 @@ def permutation_steps(step: int = 7, routing: str = "any") -> Panel:
         expert, program = chosen[slot], slot // SHARE
         earlier = chosen[:slot].count(expert)
         said = (
-            f"Slot {slot}: token {slot // TOP_K}'s {('first', 'second')[slot % TOP_K]} choice is expert {expert}, as "
-            f"{earlier or 'no'} earlier slot{'s' * (earlier != 1)} chose. So its row is offsets[{expert}] + {earlier} "
-            f"= {rows[slot]}; program {program} moves it."
+            f"Slot {slot}: token {slot // TOP_K}'s {('first', 'second')[slot % TOP_K]} choice is expert {expert}, "
+            f"chosen by {earlier or 'no'} earlier slot{'s' * (earlier > 1)}. So its row is "
+            f"offsets[{expert}] + {earlier} = {rows[slot]}; program {program} moves it."
         )
         if step == LAST:
             said += " Each expert's rows lie together, in the order of the tokens: the sort is stable."
@@ -89,8 +89,12 @@ class _Picture:
         axes = self.axes = self.figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(-2.35, SLOTS + 0.45), ylim=(10.35, -0.7))
         axes.axis("off")
-        self.colours = [Boxes(axes, colour, edgecolor=BLACK, linewidth=0.8) for colour in COLOURS[:EXPERTS]]
-        self.empty = Boxes(axes, "#ececec", edgecolor="#999999", linewidth=0.8)
+        edge = {"edgecolor": BLACK, "linewidth": 0.8}
+        self.chosen = None  # the slots, which stay as they are while steps are taken
+        self.slots = [Boxes(axes, colour, animated=False, **edge) for colour in COLOURS[:EXPERTS]]
+        self.full = [Boxes(axes, colour, **edge) for colour in COLOURS[:EXPERTS]]
+        empty = Boxes(axes, "#ececec", animated=False, edgecolor="#999999", linewidth=0.8)
+        empty.place(np.arange(SLOTS) + 0.04, 8, 0.92, 1)
         self.mark = Boxes(axes, "none", edgecolor=RED, linewidth=3, zorder=3)
         (self.way,) = axes.plot([], [], color=RED, linewidth=2, alpha=0.5, animated=True, zorder=2)
         for y, words in ((0.5, "slots"), (1.5, "token"), (2.3, "row"), (8.5, "rows"), (9.5, "token")):
@@ -102,13 +106,14 @@ class _Picture:
         for at in range(SLOTS):
             self._word(at + 0.5, 1.5, str(at // TOP_K), ha="center")
         moving = {"ha": "center", "animated": True}
-        self.slots, self.rows, self.places, self.tokens = (
-            [self._word(at + 0.5, y, "", **moving) for at in range(SLOTS)] for y in (0.5, 8.5, 2.3, 9.5)
+        self.experts = [self._word(at + 0.5, 0.5, "", ha="center") for at in range(SLOTS)]
+        self.rows, self.places, self.tokens = (
+            [self._word(at + 0.5, y, "", **moving) for at in range(SLOTS)] for y in (8.5, 2.3, 9.5)
         )
         self.bounds = [self._word(0, 7.66, "", **moving) for _ in range(EXPERTS)]
         lines = (*(f"counts of program {program}" for program in range(PROGRAMS)), "together", "offsets")
         for expert in range(EXPERTS):
-            self._word(_column(expert), _HEAD + 0.33, f"{expert}", ha="center", animated=True, zorder=4)
+            self._word(_column(expert), _HEAD + 0.33, f"{expert}", ha="center")
         self._word(_column(0) - 0.75, _HEAD + 0.33, "expert", ha="right")
         for line, words in enumerate(lines):
             self._word(_column(0) - 0.75, _line(line), words, ha="right", weight="bold" if line == 3 else "normal")
@@ -124,17 +129,18 @@ class _Picture:
         """chosen: the expert of each slot. counts: [programs, experts]. rows: of each slot."""
         moved = max(0, step - SUM)
         held = {rows[slot]: slot for slot in range(moved)}  # {row: slot}
-        of = np.array(chosen)
-        for expert, boxes in enumerate(self.colours):
-            slots = np.flatnonzero(of == expert)
-            full = np.array([row for row, slot in held.items() if chosen[slot] == expert], float)
-            x = np.concatenate((slots, full, [_column(expert) - 0.5]))
-            y = np.concatenate((np.zeros(len(slots)), np.full(len(full), 8.0), [_HEAD]))
-            boxes.place(x + 0.04, y, 0.92, np.where(y == _HEAD, 0.66, 1))
-        free = [row for row in range(SLOTS) if row not in held]
-        self.empty.place(np.array(free) + 0.04, 8, 0.92, 1)
+        if chosen != self.chosen:
+            self.chosen = chosen
+            for expert, boxes in enumerate(self.slots):
+                own = np.flatnonzero(np.array(chosen) == expert)
+                x, y = np.append(own, _column(expert) - 0.5), np.append(0 * own, _HEAD)  # its slots, its head
+                boxes.place(x + 0.04, y, 0.92, np.where(y, 0.66, 1))
+            for text, expert in zip(self.experts, chosen):
+                text.set_text(str(expert))
+        for expert, boxes in enumerate(self.full):
+            own = np.array([row for row, slot in held.items() if chosen[slot] == expert], float)
+            boxes.place(own + 0.04, 8, 0.92, 1)
         for at in range(SLOTS):
-            self.slots[at].set_text(str(chosen[at]))
             self.places[at].set_text(str(rows[at]) if at < moved else "")
             self.rows[at].set_text(str(chosen[held[at]]) if at in held else "")
             self.tokens[at].set_text(str(held[at] // TOP_K) if at in held else "")

@@ -8,7 +8,7 @@ import numpy as np
 from kernels.moe_permute import expert_capacity
 from widgets import routing
 from widgets.boxes import Boxes
-from widgets.panel import BLACK, BLUE, INK_RED, RED, SKY, Example, Panel, Powers, canvas, menu, whole
+from widgets.panel import BLACK, BLUE, INK_RED, RED, SKY, Example, Panel, Powers, canvas, menu, real, whole
 from widgets.words import number
 
 EXAMPLE = Example(typed="4096", told="4,096 tokens", shown={"tokens": 64})
@@ -23,20 +23,20 @@ def router_load(
     tokens: int = 8192,
     experts: int = 8,
     top_k: int = 2,
-    skew: float = 5,
+    skew: float = 0.5,
     capacity: str = "none, all kept",
     ranks: int = 4,
 ) -> Panel:
     """Rows by expert, dropped ones, and rows by rank, of tokens whose experts are drawn by lot (widgets/routing.py).
 
-    tokens: 1 to 8,192. experts: 8 to 256, a power of two, shared out to ranks in order. top_k: 1 to 8. skew: 0 to 20,
-    tenths of the power by which popularity falls. capacity: one of CAPACITIES, times the mean. ranks: 1, 2, 4 or 8.
+    tokens: 1 to 8,192. experts: 8 to 256, a power of two, shared out to ranks in order. top_k: 1 to 8. skew: 0 to 2,
+    the power by which popularity falls. capacity: one of CAPACITIES, times the mean. ranks: 1, 2, 4 or 8.
     """
     picture = _Picture()
 
     def draw(tokens, experts, top_k, skew, capacity, ranks):
         tokens, experts, factor = round(tokens), round(experts), CAPACITIES[capacity]
-        rows = routing.counts(tokens, experts, top_k, skew / 10)
+        rows = routing.counts(tokens, experts, top_k, skew)
         slots = tokens * top_k
         room = None if factor is None else expert_capacity(tokens, top_k, experts, factor)
         kept = rows if room is None else np.minimum(rows, room)
@@ -48,7 +48,7 @@ def router_load(
         "tokens": Powers("tokens", 0, math.log2(routing.TOKENS), tokens),
         "experts": Powers("experts", 3, math.log2(routing.EXPERTS), experts, alone=True),
         "top_k": whole("top-k", 1, routing.TOP_K, top_k),
-        "skew": whole("skew, tenths", 0, 20, skew),
+        "skew": real("skew", 0, 2, skew, 0.1),
         "capacity": menu("capacity", CAPACITIES, "none, all kept"),
         "ranks": menu("ranks", RANKS, 4),
     }
@@ -66,7 +66,8 @@ def _sentence(tokens: int, top_k: int, rows, kept, room: int | None, loads) -> s
         said += f"{idle} of {experts} get none. " if idle else f"the fewest are {rows.min():,}. "
     if room is not None:
         dropped = int((rows - kept).sum())
-        said += f"Capacity for {_rows(room)} each drops {_rows(dropped)} ({dropped / slots:.1%}). "
+        lost = f"{_rows(dropped)} ({dropped / slots:.1%})" if dropped else "none"
+        said += f"Capacity for {_rows(room)} each drops {lost}. "
     if len(loads) == 1:
         return said + f"One rank computes {_rows(loads[0])}."
     if loads.max() == loads.min():

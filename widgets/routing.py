@@ -45,6 +45,7 @@ def counts(tokens: int, experts: int, top_k: int, skew: float, first: int = 0) -
 
     first: the token to begin with; the tokens are a ring.
     """
+    skew = round(skew, 2)  # as a slider gives it, 0.1 + 0.2 is another number than 0.3
     chosen = choices(experts, skew)[:, :top_k]
     turns, first = tokens // TOKENS, first % TOKENS
     some = chosen[first : first + tokens % TOKENS], chosen[: max(0, first + tokens % TOKENS - TOKENS)]

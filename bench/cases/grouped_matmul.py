@@ -4,7 +4,7 @@ Peers: torch's own grouped product, a loop of products over the experts, whose s
 batched product of groups padded to the largest, rows copied there and back.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import torch
@@ -42,10 +42,15 @@ class Groups:
     rows: torch.Tensor
     counts: tuple
 
+    def here(self) -> "Groups":
+        """The same where the course puts its tensors."""
+        return replace(self, offsets=self.offsets.to(device()), rows=self.rows.to(device()))
+
 
 @cache
 def routed(tokens: int, experts: int, top_k: int, skew: str) -> Groups:
-    """Groups of tokens that choose different experts at random, with the weights of a skew; the same at every call."""
+    """Groups of tokens that choose different experts at random, with the weights of a skew: the same at every call, and
+    on the CPU, for cases are listed where there is no GPU."""
     generator = torch.Generator().manual_seed(0)
     weights = SKEWS[skew](torch.arange(1, experts + 1, dtype=torch.float64))
     order = torch.randperm(experts, generator=generator)  # the hot one is anywhere
@@ -53,7 +58,7 @@ def routed(tokens: int, experts: int, top_k: int, skew: str) -> Groups:
     counts = torch.bincount(chosen, minlength=experts)
     offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
     rows = (chosen.argsort(stable=True) // top_k).int()
-    return Groups(offsets.to(device()), rows.to(device()), tuple(counts.tolist()))
+    return Groups(offsets, rows, tuple(counts.tolist()))
 
 
 def _weight(experts, K, N):
@@ -65,7 +70,11 @@ def _torch(x, weight, groups):
 
 
 def _loop(x, weight, groups):
-    return torch.cat([part @ matrix for part, matrix in zip(x.split(groups.counts), weight) if len(part)])
+    y = x.new_empty(len(x), weight.shape[2])
+    for part, matrix, out in zip(x.split(groups.counts), weight, y.split(groups.counts)):
+        if len(part):
+            torch.mm(part, matrix, out=out)
+    return y
 
 
 def _padded(x, weight, groups):
@@ -84,7 +93,7 @@ def _product(tokens, experts, top_k, K, N, skew, peers):
         "grouped_matmul" if skew == "balanced" else f"grouped_matmul_{skew}",
         (tokens, experts, top_k, K, N),
         BF16,
-        lambda: (random(tokens * top_k, K, dtype=BF16), _weight(experts, K, N), groups),
+        lambda: (random(tokens * top_k, K, dtype=BF16), _weight(experts, K, N), groups.here()),
         grouped_matmul_traffic(groups.counts, K, N, BF16),
         lambda x, weight, groups: grouped_matmul_reference(x.double(), weight.double(), groups.offsets),
         {"bytes-first": lambda: lambda x, weight, groups: grouped_matmul(x, weight, groups.offsets)} | peers,
@@ -125,7 +134,7 @@ def _swiglu(tokens, experts, top_k, K, inter, peers):
         "grouped_matmul_swiglu",
         (tokens, experts, top_k, K, inter),
         BF16,
-        lambda: (random(tokens, K, dtype=BF16), _weight(experts, K, 2 * inter), groups),
+        lambda: (random(tokens, K, dtype=BF16), _weight(experts, K, 2 * inter), groups.here()),
         grouped_matmul_traffic(groups.counts, K, 2 * inter, BF16, tokens=tokens, activation="swiglu"),
         lambda x, weight, groups: grouped_matmul_reference(
             x.double(), weight.double(), groups.offsets, rows=groups.rows, activation="swiglu"
@@ -147,7 +156,7 @@ def _weight_gradient(tokens, experts, top_k, K, N):
         "grouped_matmul_weight_gradient",
         (tokens, experts, top_k, K, N),
         BF16,
-        lambda: (random(tokens * top_k, K, dtype=BF16), random(tokens * top_k, N, dtype=BF16), groups),
+        lambda: (random(tokens * top_k, K, dtype=BF16), random(tokens * top_k, N, dtype=BF16), groups.here()),
         grouped_matmul_weight_gradient_traffic(groups.counts, K, N, BF16),
         lambda x, dy, groups: grouped_matmul_weight_gradient_reference(x.double(), dy.double(), groups.offsets),
         {
@@ -163,7 +172,7 @@ def cases() -> list[Case]:
         model = experts, top_k, hidden, inter
         prefill += [_product(PREFILL, *model, skew, PREFILL_PEERS) for skew in SKEWS]
         torch_gated = {"torch": _gated(_torch)}
-        ways = {"bytes-first, in steps": lambda: _unfused, "bytes-first, gathered first": lambda: _gathered}
+        ways = {"unfused": lambda: _unfused, "gathered first": lambda: _gathered}
         fused.append(_swiglu(PREFILL, *model, ways | torch_gated))
         for tokens in (1, 8, 64):
             decode.append(_swiglu(tokens, *model, torch_gated | {"loop": _gated(_loop)}))
@@ -174,7 +183,7 @@ def cases() -> list[Case]:
 
 def sanitize(tokens, experts, top_k, K, N, dtype):
     """Every path that takes the dtype and the sizes, rows sorted and to be gathered, weights of both orders."""
-    groups = routed(tokens, experts, top_k, "zipf")
+    groups = routed(tokens, experts, top_k, "zipf").here()
     x, slots = random(tokens, K, dtype=dtype), tokens * top_k
     weight = random(experts, K, N, dtype=dtype)
     paths = [None, "plain"]

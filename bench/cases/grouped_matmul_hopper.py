@@ -2,6 +2,7 @@
 
 import torch
 
+from instruments.backend import device
 from kernels.grouped_matmul import grouped_matmul
 from kernels.grouped_matmul_hopper import takes
 
@@ -17,12 +18,12 @@ def sanitize(slots, groups, K, N, dtype):
     alone, and the GPU it is made for."""
     if dtype.itemsize > 2:
         return
-    x = torch.randn(slots, K, device="cuda").to(dtype)
-    rows = torch.randint(0, slots, (slots,), device="cuda", dtype=torch.int32)
-    inner = torch.randint(0, slots + 1, (groups - 1,), device="cuda").sort().values
+    x = torch.randn(slots, K, device=device()).to(dtype)
+    rows = torch.randint(0, slots, (slots,), device=device(), dtype=torch.int32)
+    inner = torch.randint(0, slots + 1, (groups - 1,), device=device()).sort().values
     offsets = torch.nn.functional.pad(inner, (1, 1), value=0).to(torch.int32)
     offsets[-1] = slots
-    for weight in (torch.randn(groups, K, N, device="cuda"), torch.randn(groups, N, K, device="cuda").mT):
+    for weight in (torch.randn(groups, K, N, device=device()), torch.randn(groups, N, K, device=device()).mT):
         weight = weight.to(dtype)
         for swiglu in (False, True):
             if takes(x, weight, weight.new_empty(1, N // 2 if swiglu else N)):

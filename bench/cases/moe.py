@@ -3,6 +3,8 @@
 Logits are planned: router takes them from the first features of x as they stand, so that it is known which experts are
 chosen. They are Gumbel's numbers, whose k largest are k experts drawn at random; in `moe_layer_skewed` after Zipf's
 law is added, expert e being drawn as 1 / (e + 1).
+
+Peers: a loop over the experts, eager; torch's grouped product between torch's ops, eager and compiled.
 """
 
 from functools import cache
@@ -109,9 +111,9 @@ def _case(tokens, experts, top_k, hidden, inter, skewed=False):
     def reference(x, router, w_gate_up, w_down):
         return experts_reference(x.double(), w_gate_up.double(), w_down.double(), route(x, router, top_k)).double()
 
-    peers = {"eager loop": lambda: eager_loop(top_k, counts), "torch, _grouped_mm": lambda: torch_grouped(top_k)}
+    peers = {"loop": lambda: eager_loop(top_k, counts), "torch": lambda: torch_grouped(top_k)}
     if tokens == PREFILL and not skewed:  # compiling takes seconds
-        peers["torch.compile, _grouped_mm"] = lambda: compiled(torch_grouped(top_k))
+        peers["torch.compile"] = lambda: compiled(torch_grouped(top_k))
     return Case(
         "moe_layer_skewed" if skewed else "moe_layer",
         shape,

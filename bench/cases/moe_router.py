@@ -1,4 +1,5 @@
-"""What a mixture of experts does beside its products: routing, sorting slots by expert, moving rows there and back.
+"""What a mixture of experts does beside its products: routing, sorting slots by expert, moving rows there and back,
+and the losses that balance a router.
 
 Shapes: Mixtral's 8 experts of which 2, DeepSeek-V2-Lite's 64 of which 6, DeepSeek-V3's 256 of which 8. Of a router the
 logits are compared, of the sort the token of each row. Peers are what one writes in PyTorch, op by op or compiled.
@@ -8,6 +9,7 @@ import torch
 
 from bench.cases import Case, by_columns, compiled, launch_of, random
 from instruments.backend import device
+from kernels.moe_balance import losses_reference, losses_traffic, router_losses
 from kernels.moe_combine import combine, combine_reference, combine_traffic
 from kernels.moe_permute import gather_rows, gather_traffic, permute, permute_traffic
 from kernels.moe_router import route, router_traffic
@@ -112,6 +114,26 @@ def _combine(tokens, hidden, experts, top_k, dtype=BF16):
     )
 
 
+def _losses(tokens, experts):
+    def arguments():
+        counts = torch.bincount(_choices(tokens, experts, 2).flatten(), minlength=experts).int()
+        return random(tokens, experts, dtype=torch.float32), counts
+
+    return Case(
+        "moe_losses",
+        (tokens, experts),
+        torch.float32,
+        arguments,
+        losses_traffic(tokens, experts),
+        lambda logits, counts: losses_reference(logits.double(), counts).balance,
+        {
+            "bytes-first": lambda: router_losses,
+            "torch": lambda: losses_reference,
+            "torch.compile": lambda: compiled(losses_reference),
+        },
+    )
+
+
 def cases() -> list[Case]:
     return [
         _router(65_536, *MIXTRAL),
@@ -134,6 +156,8 @@ def cases() -> list[Case]:
         _combine(65_536, *FINE),
         _combine(8192, *LARGE),
         _combine(64, *FINE),
+        _losses(65_536, 64),
+        _losses(65_536, 256),
     ]
 
 
@@ -152,6 +176,7 @@ def sanitize(tokens, hidden, experts, top_k, dtype):
     route(by_columns(x), by_columns(router), top_k)
     for order, renormalize in (("softmax", False), ("topk", True)):
         routing = route(x, router, top_k, order=order, renormalize=renormalize)
+        sum(router_losses(routing.logits, permute(routing.experts, experts).counts)).backward(retain_graph=True)
         for capacity in (None, 2):
             permutation = permute(routing.experts, experts, capacity)
             y = gather_rows(x, permutation)

@@ -1,5 +1,7 @@
 """Products of 16-bit activations with weights of 8 or 4 bits, from one row of activations, decode, to thousands."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 
@@ -50,6 +52,8 @@ def _case(M, N, K, scheme):
     peers = {"torch": lambda: lambda x, weight, plain, *packed: F.linear(x, plain)}
     if M > 16:
         peers["dequantised, then torch"] = lambda: _dequantised
+        in_registers = partial(weight_only_matmul, path="prefill")
+        peers["bytes-first, in registers"] = lambda: lambda x, weight, *_: in_registers(x, weight)
     elif scheme == "int4_g128":
         peers["torch, int4pack"] = lambda: _int4pack
     elif scheme == "int8_row" and M == 1 and (N, K) == LARGE:  # compiling takes seconds
@@ -76,11 +80,11 @@ def cases() -> list[Case]:
 
 
 def sanitize(M, N, K, dtype):
-    """Both paths in every scheme; fp16 where fp32 is asked for."""
+    """Every path in every scheme; fp16 where fp32 is asked for."""
     x = random(M, K, dtype=dtype if dtype.itemsize == 2 else torch.float16)
     for scheme in TAKEN:
         weight = quantize_reference(random(N, K, dtype=BF16), scheme)
-        for path in ("decode", "prefill") if M <= 16 else (None,):
+        for path in ("decode", "prefill") if M <= 16 else (None, "apart"):
             weight_only_matmul(x, weight, path=path)
 
 

@@ -795,6 +795,13 @@ def budget(draw, rows, cols, name, spare=0):
     return make
 
 
+def without_error(rng):
+    """Numbers that E2M1 has, the largest in each block: MXFP4 leaves all of them, and an error of 0 is allowed."""
+    x = rng.choice(E2M1[1:], (16, 96)) * rng.choice([-1, 1], (16, 96))
+    x[:, ::32] = E2M1[-1]
+    return {"x": tensor(x), "most_error": 0.0, "most_bytes": stored_bytes("mxfp4", 16, 96) + 90}
+
+
 def of_sizes(name):
     """A scheme, and sizes that no block divides."""
 
@@ -828,6 +835,7 @@ CHOOSE = Task(
                 ("one byte too few", gaussian, 16, 144, "fp8_tensor", -1),
             )
         ),
+        Case("choose, numbers that E2M1 has, an error of 0", without_error, "choose", same=True),
     ),
     slips=(
         Slip(
@@ -884,6 +892,12 @@ CHOOSE = Task(
             "most_bytes may be used up: <=.",
             "size <= most_bytes -> size < most_bytes",
             answer="size <= most_bytes -> size < most_bytes",
+        ),
+        Slip(
+            "a scheme whose error is just the one that is allowed was left out",
+            "most_error may be reached: <=.",
+            "error <= most_error -> error < most_error",
+            answer="error <= most_error -> error < most_error",
         ),
         Slip(
             "the error is that of the whole matrix, or the mean over the rows",

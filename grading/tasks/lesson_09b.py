@@ -310,6 +310,7 @@ PRODUCT = Task(
         Case("64 x 64 x 256", operands(64, 64, 256)),
         Case("33 x 70 x 136, ragged", operands(33, 70, 136)),
         Case("16 x 64 x 1,536, many groups", operands(16, 64, 1536)),
+        Case("32 x 64 x 192, small scales", operands(32, 64, 192, scales=(8e-4, 1.2e-3), bias=(0.05, 0.2))),
         Case("1 x 1 x 1", operands(1, 1, 1, spread=0.1)),
         Case(
             "40 x 96 x 128, rows of x 144 elements apart",
@@ -322,8 +323,8 @@ PRODUCT = Task(
             hint=ROWS_APART.format("w"),
         ),
         Case(
-            "1 x 4,768 x 1, more tiles of 32 than a GPU has multiprocessors",
-            operands(1, 4768, 1, spread=0.1),
+            "1 x 8,480 x 1, more tiles, of 64 even, than a GPU has multiprocessors",
+            operands(1, 8480, 1, spread=0.1),
             hint=MORE_TILES,
         ),
     ),
@@ -434,6 +435,16 @@ PRODUCT = Task(
             f"total = {ADDED} -> total = sixteen({ADDED}, 'fp16')",
             answer=f"{SCALED} -> total = (total + part * x_scale[:, None] * w_scale[None, :])"
             ".to(tl.bfloat16).to(tl.float32)",
+        ),
+        Slip(
+            "the product of two scales was rounded to 16 bits",
+            "Scales stay fp32, and so does what they multiply: two small ones have a product that fp16 does not hold.",
+            "part * x_scale[group][:, None] * w_scale[stripe, group] -> "
+            "part * sixteen(x_scale[group][:, None] * w_scale[stripe, group], 'fp16')",
+            "part * x_scale[group][:, None] * w_scale[stripe, group] -> "
+            "part * sixteen(x_scale[group][:, None] * w_scale[stripe, group], 'bf16')",
+            answer="part * x_scale[:, None] * w_scale[None, :] -> "
+            "part * (x_scale[:, None] * w_scale[None, :]).to(tl.float16).to(tl.float32)",
         ),
         Slip(
             "the product of a group or the bias was rounded to 16 bits",

@@ -26,8 +26,8 @@ def test_a_trace_becomes_spans():
         "void at::native::vectorized_elementwise_kernel<4>(int)",
         "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
         "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
-        "grouped_matmul_kernel",
-        "grouped_matmul_kernel",
+        "grouped_hopper_kernel",
+        "grouped_matmul_persistent_kernel",
         "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)",
     ]
     events = [event(name, ts) for ts, name in enumerate(names)]

@@ -230,7 +230,7 @@ def answer_tests(solution: dict, right: dict, wrong: dict) -> tuple:
 
     @each(right_answers(solution, right))
     def test_right(answer):
-        agree(answer, 2 if find_task(answer.task).kernel else 3)  # make corpora takes as many as it is asked for
+        agree(answer, 1 if find_task(answer.task).kernel else 3)  # make corpora takes as many as it is asked for
 
     @each(wrong_answers(solution, wrong))
     def test_wrong(answer):

@@ -223,6 +223,12 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         "slip",
         ["K // 64"],
     ),
+    "tiles of 64 and no more programs than an H200 runs at a time": (
+        "09b.3",
+        [("triton.cdiv(M, 64), triton.cdiv(N, 64)", "triton.cdiv(M, 64), min(132, triton.cdiv(N, 64))")],
+        "unwritten",
+        [],
+    ),
     "the result in fp16": (
         "09b.3",
         [("dtype=torch.bfloat16", "dtype=torch.float16"), ("y.to(tl.bfloat16)", "y.to(tl.float16)")],

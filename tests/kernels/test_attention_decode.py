@@ -220,7 +220,6 @@ def test_a_plan_fits_its_gpu(sequences, rows, head_dim, device):
 @pytest.mark.parametrize("arch, page, queries", [(80, 0, 1), (90, 16, 1), (90, 0, 16)])
 def test_nothing_is_spilled_and_loads_are_wide(arch, page, queries, monkeypatch):
     monkeypatch.setattr(module, "device_of", lambda _: H200)
-    monkeypatch.setattr(module, "runs_fast", lambda _: arch >= 90)
     q = torch.empty(1, 4, queries, 128, dtype=BF16, device=DEVICE)
     k = torch.empty(4, 1, page or 64, 128, dtype=BF16, device=DEVICE)
     table = torch.empty(1, 4, dtype=torch.int32, device=DEVICE) if page else None

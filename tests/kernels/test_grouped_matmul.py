@@ -5,10 +5,11 @@ import torch
 
 from instruments.compiled import compiled
 from instruments.meter import meter
+from kernels import grouped_matmul as kernels
 from kernels.grouped_matmul import grouped_matmul, grouped_matmul_reference, grouped_matmul_traffic
 from kernels.grouped_matmul_persistent import SHARED
-from kernels.grouped_matmul_plan import PORTABLE, plan
-from kernels.rows import INTERPRETED, Device
+from kernels.grouped_matmul_plan import PATHS, PORTABLE, Plan, plan
+from kernels.rows import INTERPRETED, Device, device_of
 from tests.kernels.tools import BF16, DEVICE, FP16, FP32, assert_close, assert_counts, randn
 
 #: Rows of each group: ragged with empty ones, all in one, first and last empty, none at all, a group alone.
@@ -44,15 +45,34 @@ def test_ragged_and_empty_groups(counts, path):
     check(*operands(counts, 72, 328), path=path)
 
 
+def only(tile, slots, groups, N, swiglu, itemsize, path, gpu, able):
+    """The plan that takes this tile."""
+    block_n = tile.tile["BLOCK_N"] // (2 if swiglu else 1)
+    return Plan(tile.name, tile.tile | {"BLOCK_N": block_n}, tile.group_m, 5)
+
+
+TILES = [tile for tile in PATHS if tile.name != "hopper"]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.name} {tile.rows} {tile.tile['BLOCK_N']}")
+def test_every_tile_gathers_and_gates(tile, monkeypatch):
+    monkeypatch.setattr(kernels, "plan", lambda *options: only(tile, *options))
+    dtype = FP32 if tile.itemsize == 4 else BF16
+    for tokens, activation, K, N, transposed in (
+        (None, None, 128, 256, False),
+        (40, "swiglu", 128, 256, True),
+        (40, None, 136, 264, True),
+        (None, "swiglu", 136, 272, False),
+    ):
+        check(*operands([3, 0, 70, 17], K, N, dtype, transposed, tokens), path=tile.name, activation=activation)
+
+
 @pytest.mark.parametrize("activation", [None, "swiglu"])
-@pytest.mark.parametrize("tokens", [None, 40])
-@pytest.mark.parametrize("path, dtype", [("decode", BF16), ("plain", FP16), ("persistent", BF16), (None, FP32)])
-def test_gather_and_swiglu(path, dtype, tokens, activation):
-    check(*operands(COUNTS[0], 128, 256, dtype, tokens=tokens), path=path, activation=activation)
-    K, N = (136, 336) if path == "persistent" else (130, 70)
-    check(*operands(COUNTS[0], K, N, dtype, True, tokens), path=path, activation=activation)
-    if dtype == FP32:  # sizes of 1 are folded into the kernel
-        check(*operands([1], 1, 2, dtype, tokens=tokens), path=path, activation=activation)
+def test_odd_sizes_and_sizes_of_one(activation):
+    """A size of 1 is folded into the kernel."""
+    for counts, K, N, dtype in (([3, 0, 130], 130, 70, FP16), ([1], 1, 2, FP32)):
+        for tokens in (None, 40):
+            check(*operands(counts, K, N, dtype, True, tokens), path="plain", activation=activation)
 
 
 def test_what_descriptors_cannot_address_goes_another_way():
@@ -95,7 +115,7 @@ def test_rows_of_no_group_are_neither_read_nor_written():
     x, weight, _, _ = operands([20, 30], 64, 64)
     x[41:] = torch.nan
     offsets = torch.tensor([0, 20, 41], dtype=torch.int32, device=DEVICE)
-    report = meter(grouped_matmul, x, weight, offsets)
+    report = meter(grouped_matmul, x, weight, offsets, path="plain")
     assert report.tensors["x"].unique_read == 41 * 64 * 2 and report.tensors["y"].unique_written == 41 * 64 * 2
     assert_close(report.result[:41], grouped_matmul_reference(x.double(), weight.double(), offsets)[:41])
 
@@ -115,7 +135,7 @@ def test_traffic_is_what_the_meter_counts(path, tokens, activation):
     rows = None if rows is None else torch.arange(sum(counts), device=DEVICE).int() % tokens  # every token is chosen
     report = meter(grouped_matmul, x, weight, offsets, rows=rows, activation=activation, path=path)
     options = {"activation": activation, "tokens": tokens}
-    assert_counts(report, grouped_matmul_traffic(counts, K, N, BF16, path=path, gpu=INTERPRETED, **options))
+    assert_counts(report, grouped_matmul_traffic(counts, K, N, BF16, path=path, gpu=device_of(x.device), **options))
     once = grouped_matmul_traffic(counts, K, N, BF16, **options)
     assert (report.unique.read, report.unique.written) == (once.read, once.written)
 
@@ -145,20 +165,24 @@ def test_a_wide_tile_is_taken_where_it_is_full_and_programs_have_one():
         return plan(slots, groups, N, swiglu, 2, path, Device(132, 0)).tile["BLOCK_N"]
 
     assert [tile(8192, 8, N) for N in (4096, 1408, 100, 257)] == [256, 128, 128, 128]
+    assert tile(1024, 8, 4096) == 128 and plan(1024, 8, 4096, False, 2, "persistent", Device(132, 0)).programs == 264
     assert [tile(8192, 8, N, swiglu=True) for N in (1408, 1200)] == [128, 64]
     assert [tile(slots, 64, 2048, path="decode") for slots in (6, 48)] == [64, 128]
 
 
 def test_fewer_multiprocessors_do_the_same():
-    x, weight, offsets, _ = operands(COUNTS[0], 64, 66)
-    assert grouped_matmul(x, weight, offsets, sms=1).equal(grouped_matmul(x, weight, offsets))
+    x, weight, offsets, _ = operands(COUNTS[0], 64, 72)
+    for path in (*PORTABLE, "persistent"):
+        fewer = grouped_matmul(x, weight, offsets, path=path, sms=1)
+        assert fewer.equal(grouped_matmul(x, weight, offsets, path=path))
     assert meter(grouped_matmul, x, weight, offsets, path="plain", sms=1).programs == 1
 
 
 def test_ten_runs_give_the_same_bits():
-    x, weight, offsets, _ = operands(COUNTS[0], 260, 70)
-    first = grouped_matmul(x, weight, offsets)
-    assert all(grouped_matmul(x, weight, offsets).equal(first) for _ in range(9))
+    x, weight, offsets, _ = operands([3, 0, 13], 136, 72)
+    for path in (*PORTABLE, "persistent"):
+        first = grouped_matmul(x, weight, offsets, path=path)
+        assert all(grouped_matmul(x, weight, offsets, path=path).equal(first) for _ in range(9))
 
 
 @pytest.mark.parametrize(
@@ -169,16 +193,27 @@ def test_ten_runs_give_the_same_bits():
         pytest.param(100, "tcgen05", marks=pytest.mark.once),
     ],
 )
-def test_nothing_is_spilled(arch, instruction):
-    x, weight = (torch.empty(shape, dtype=BF16, device=DEVICE) for shape in ((512, 4096), (8, 4096, 2816)))
-    offsets = offsets_of([64] * 8)
-    wide, narrow, fused = {}, {}, {"rows": offsets.new_zeros(512), "activation": "swiglu"}
-    for path in (*PORTABLE, "persistent") if arch >= 90 else PORTABLE:
-        for options in (wide, narrow, fused) if path == "persistent" else (wide, fused) if arch == 90 else (fused,):
-            matrices = weight[:, :, :1408].contiguous() if options is narrow else weight
-            (kernel,) = compiled(grouped_matmul, x, matrices, offsets, path=path, arch=arch, **options)
+def test_nothing_is_spilled(arch, instruction, monkeypatch):
+    shapes = (2048, 4096), (8, 4096, 2816), (9,), (2048,)
+    x, weight, offsets, rows = (torch.empty(shape, dtype=BF16, device=DEVICE) for shape in shapes)
+    for tile in TILES:
+        if tile.itemsize != 2 or (tile.name == "persistent") != (arch >= 90) and arch != 90:
+            continue
+        monkeypatch.setattr(kernels, "plan", lambda *options, tile=tile: only(tile, *options))
+        fused = {"rows": rows.int(), "activation": "swiglu"}
+        for options in (fused, {}) if tile.tile["BLOCK_N"] == 256 else ({},) if tile.name == "persistent" else (fused,):
+            (kernel,) = compiled(grouped_matmul, x, weight, offsets.int(), arch=arch, path=tile.name, **options)
             assert kernel.spills == 0 and kernel.shared <= SHARED
-            assert kernel.matrix_instruction == ("mma.sync" if path == "decode" else instruction)
+            assert kernel.matrix_instruction == ("mma.sync" if tile.name == "decode" else instruction)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("path", PORTABLE)
+def test_nothing_is_spilled_where_an_element_is_loaded_at_a_time(path):
+    shapes = (65, 4001), (3, 4001, 1407), (4,)
+    x, weight, offsets = (torch.empty(shape, dtype=BF16, device=DEVICE) for shape in shapes)
+    (kernel,) = compiled(grouped_matmul, x, weight, offsets.int(), path=path)
+    assert kernel.spills == 0
 
 
 def test_empty():

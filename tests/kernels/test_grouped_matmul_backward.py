@@ -11,6 +11,7 @@ from kernels.grouped_matmul_backward import (
     grouped_matmul_weight_gradient_reference,
     grouped_matmul_weight_gradient_traffic,
 )
+from kernels.grouped_matmul_persistent import SHARED
 from tests.kernels.test_grouped_matmul import COUNTS, offsets_of
 from tests.kernels.tools import BF16, DEVICE, DTYPES, FP32, assert_close, assert_counts, randn
 
@@ -23,17 +24,17 @@ def operands(counts, K, N, dtype=BF16, tokens=None):
     return x, randn(slots, N, dtype=dtype, seed=2), offsets_of(counts), rows
 
 
-def check(x, dy, offsets, rows=None):
-    dweight = grouped_matmul_weight_gradient(x, dy, offsets, rows=rows)
+def check(x, dy, offsets, rows=None, path=None):
+    dweight = grouped_matmul_weight_gradient(x, dy, offsets, rows=rows, path=path)
     assert_close(dweight, grouped_matmul_weight_gradient_reference(x.double(), dy.double(), offsets, rows=rows))
     return dweight
 
 
 @pytest.mark.parametrize("counts", COUNTS)
-@pytest.mark.parametrize("tokens", [None, 40])
-def test_ragged_and_empty_groups(counts, tokens):
+@pytest.mark.parametrize("path, tokens", [("plain", None), ("plain", 40), ("persistent", None)])
+def test_ragged_and_empty_groups(counts, path, tokens):
     """Groups without rows, whose gradient nothing but the kernel writes, are zero, and not what memory held."""
-    dweight = check(*operands(counts, 130, 70, tokens=tokens))
+    dweight = check(*operands(counts, 136, 72, tokens=tokens), path=path)
     for group, count in enumerate(counts):
         assert count or not dweight[group].any()
 
@@ -59,18 +60,20 @@ def test_rows_of_no_group_and_the_next_group_stay_out():
     x, dy, _, _ = operands([20, 30], 64, 64)
     x[41:], dy[41:] = torch.nan, torch.nan
     offsets = torch.tensor([0, 20, 41], dtype=torch.int32, device=DEVICE)
-    assert check(x, dy, offsets).isfinite().all()
-    x[19, 3] = torch.nan
-    dweight = grouped_matmul_weight_gradient(x, dy, offsets)
-    assert dweight[0, 3].isnan().all() and dweight.isnan().sum() == 64
+    for path in ("plain", "persistent"):
+        assert check(x, dy, offsets, path=path).isfinite().all()
+        x[19, 3] = torch.nan
+        dweight = grouped_matmul_weight_gradient(x, dy, offsets, path=path)
+        assert dweight[0, 3].isnan().all() and dweight.isnan().sum() == 64
+        x[19, 3] = 0
 
 
-@pytest.mark.parametrize("tokens", [None, 40])
-def test_traffic_is_what_the_meter_counts(tokens):
-    counts, K, N = COUNTS[0], 130, 150
+@pytest.mark.parametrize("path, tokens", [("plain", None), ("plain", 40), ("persistent", None)])
+def test_traffic_is_what_the_meter_counts(path, tokens):
+    counts, K, N = COUNTS[0], 136, 152
     x, dy, offsets, rows = operands(counts, K, N, tokens=tokens)
-    report = meter(grouped_matmul_weight_gradient, x, dy, offsets, rows=rows)
-    assert_counts(report, grouped_matmul_weight_gradient_traffic(counts, K, N, BF16, path=None, tokens=tokens))
+    report = meter(grouped_matmul_weight_gradient, x, dy, offsets, rows=rows, path=path)
+    assert_counts(report, grouped_matmul_weight_gradient_traffic(counts, K, N, BF16, path=path, tokens=tokens))
     once = grouped_matmul_weight_gradient_traffic(counts, K, N, BF16, tokens=tokens)
     assert (report.unique.read, report.unique.written) == (once.read, once.written)
     with pytest.raises(ValueError, match="^path: got 'naive'"):
@@ -83,12 +86,14 @@ def test_empty():
         assert dweight.shape == (2, K, N) and not dweight.any()
 
 
-@pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("arch", [pytest.param(80, marks=pytest.mark.once), 90])
 def test_nothing_is_spilled(arch):
     x, dy, offsets, rows = (torch.empty(s, dtype=BF16, device=DEVICE) for s in ((512, 2048), (512, 1408), (9,), (512,)))
     for index in (None, rows.int()):
-        (kernel,) = compiled(grouped_matmul_weight_gradient, x, dy, offsets.int(), rows=index, arch=arch)
-        assert kernel.spills == 0 and kernel.matrix_instruction == {80: "mma.sync", 90: "wgmma"}[arch]
+        path = "persistent" if arch == 90 and index is None else "plain"
+        (kernel,) = compiled(grouped_matmul_weight_gradient, x, dy, offsets.int(), rows=index, path=path, arch=arch)
+        assert kernel.spills == 0 and kernel.shared <= SHARED
+        assert kernel.matrix_instruction == {80: "mma.sync", 90: "wgmma"}[arch]
 
 
 X, DY, BOUNDS = randn(4, 8), randn(4, 6), torch.tensor([0, 1, 4], dtype=torch.int32, device=DEVICE)
@@ -109,5 +114,11 @@ X, DY, BOUNDS = randn(4, 8), randn(4, 6), torch.tensor([0, 1, 4], dtype=torch.in
 def test_bad_arguments_are_named(arguments, name):
     with pytest.raises(ValueError, match=f"^{name}"):
         grouped_matmul_weight_gradient(*arguments)
+
+
+def test_bad_options_are_named():
     with pytest.raises(ValueError, match="^rows: got dtype float32"):
         grouped_matmul_weight_gradient(X, DY, BOUNDS, rows=X)
+    for path in ("persistent", "padded"):
+        with pytest.raises(ValueError, match=f"^path: got '{path}' for torch.float32"):
+            grouped_matmul_weight_gradient(X, DY, BOUNDS, path=path)

@@ -6,7 +6,7 @@ import torch
 from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels.moe_balance import balance_loss, losses_reference, losses_traffic, router_losses
-from kernels.rows import INTERPRETED
+from kernels.rows import device_of
 from tests.kernels.tools import BF16, DEVICE, SPILLS, assert_close, assert_counts, randn
 
 
@@ -38,12 +38,14 @@ def test_one_where_all_is_even_and_as_many_as_experts_at_worst():
     even = torch.zeros(12, 4, device=DEVICE)
     assert balance_loss(even, torch.full((4,), 6, dtype=torch.int32, device=DEVICE)) == 1
     all_to_one = torch.tensor([[50.0, 0, 0, 0]], device=DEVICE).expand(12, 4)
-    assert balance_loss(all_to_one, torch.tensor([12, 0, 0, 0], device=DEVICE)) == pytest.approx(4)
+    assert balance_loss(all_to_one, torch.tensor([12, 0, 0, 0], device=DEVICE)).item() == pytest.approx(4)
 
 
 def test_large_logits_and_a_nan():
     logits, counts = make(20, 5)
     assert torch.isfinite(torch.stack(router_losses(logits * 1e15, counts))).all()
+    beyond = router_losses(logits * 1e25, counts)
+    assert beyond.balance.isfinite() and beyond.z.isinf()
     logits[3, 2] = float("nan")
     logits.requires_grad_()
     losses = router_losses(logits, counts)
@@ -61,7 +63,7 @@ def test_logits_of_other_strides():
 def test_traffic_is_what_the_meter_counts(tokens, experts):
     logits, counts = make(tokens, experts)
     report = meter(router_losses, logits, counts)
-    assert_counts(report, losses_traffic(tokens, experts, None, INTERPRETED))
+    assert_counts(report, losses_traffic(tokens, experts, None, device_of(logits.device)))
     least = losses_traffic(tokens, experts)
     assert report.traffic.read["logits"] == least.read["logits"] == logits.nbytes
 

@@ -87,6 +87,8 @@ def test_traffic_is_what_the_meter_counts(hidden):
 
 def test_dropped_rows_are_not_read():
     y, permutation, gates = make(30, 2, 64, BF16, capacity=3)
+    gates[permutation.rows < 0] = float("nan")
+    assert combine(y, permutation, gates).isfinite().all()
     report = meter(combine, y, permutation, gates)
     assert report.clean and report.traffic.read["y"] == int(permutation.offsets[-1]) * 64 * 2
 

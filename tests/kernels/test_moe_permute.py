@@ -5,6 +5,7 @@ import torch
 
 from instruments.compiled import compiled
 from instruments.meter import meter
+from kernels import moe_permute
 from kernels.moe_permute import (
     ONE_PROGRAM,
     expert_capacity,
@@ -87,6 +88,14 @@ def test_capacity_keeps_the_first_tokens_and_closes_the_gaps():
 def test_capacity_of_a_factor():
     assert expert_capacity(100, 2, 8, 1.0) == 25 and expert_capacity(100, 2, 8, 1.25) == 32
     assert expert_capacity(1, 1, 64, 1.0) == 1
+
+
+def test_counts_of_many_programs_are_added_up_in_steps(monkeypatch):
+    monkeypatch.setattr(moe_permute, "PREFIX", 4)
+    plan.cache_clear()
+    check(choices(700, 1, 5), 5)
+    assert plan(700, 5).programs > 2 * plan(700, 5).prefix["BLOCK_P"]
+    plan.cache_clear()
 
 
 def test_the_same_in_every_run():

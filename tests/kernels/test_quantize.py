@@ -93,6 +93,22 @@ def test_ties_of_the_rounding(name):
     check(x, name)
 
 
+@pytest.mark.parametrize("largest", [4.0, 6.0, 7.96875])
+def test_every_bf16_magnitude_two_at_a_time(largest):
+    """All that a block whose scale is 1 may hold, next to all that it may have as its largest."""
+    x = torch.arange(0x7F80, dtype=torch.int32).to(torch.int16).view(BF16)
+    x = x[x <= largest]
+    x = torch.nn.functional.pad(x, (0, -len(x) % 30)).view(-1, 30)
+    x = torch.cat([x, torch.full((len(x), 2), largest, dtype=BF16)], 1)
+    x[:, ::3] *= -1
+    x = x.to(DEVICE)
+    assert meter(quantize, x, "mxfp4").kernels == ["quantize_pairs_kernel"]
+    for rounding in ("floor", "up"):
+        check(x, replace(SCHEMES["mxfp4"], scale_rounding=rounding))
+    apart = torch.empty(65, dtype=BF16, device=DEVICE)[1:].view(2, 32).copy_(x[:2])  # no whole words
+    check(apart, "mxfp4")
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_nan_or_an_infinity_spoils_its_block_alone(name, bad):

@@ -45,6 +45,18 @@ def test_against_fp64(M, N, K, path, scheme, dtype):
     assert_close(weight_only_matmul(x, weight, path=path), reference(x, weight))
 
 
+@pytest.mark.parametrize("scheme", TAKEN)
+def test_apart_the_weight_is_rounded_and_multiplied(scheme):
+    """As for many rows of x; with a K that ends inside a group, and rows of codes that are no whole words."""
+    x, weight = randn(40, 130, dtype=BF16), quantized(33, 130, scheme)
+    out = weight_only_matmul(x, weight, path="apart")
+    assert_close(out, x.double() @ dequantize_reference(weight).to(BF16).double().T)
+    assert plan(4096, 33, 130, SCHEMES[scheme], None, H200).path == "apart"
+    assert weight_only_matmul_traffic(40, 33, 130, scheme, path="apart") == weight_only_matmul_traffic(
+        40, 33, 130, scheme, path="naive"
+    )
+
+
 @pytest.mark.parametrize("M", [1, 2, 7, 8, 9, 15, 16, 17, 65])
 def test_every_number_of_rows(M):
     x, weight = randn(M, 128, dtype=BF16), quantized(20, 128, "int4_g128")
@@ -206,10 +218,10 @@ def test_compiled_without_spills(scheme, dtype, arch, monkeypatch):
     """On Hopper, prefill's products are wgmma's, their left operand from registers."""
     monkeypatch.setattr(module, "device_of", lambda device: A100 if arch == 80 else H200)
     weight = empty_weight(4096, 4096, scheme)
-    for M, path in ((1, "decode"), (16, "decode"), (2048, "prefill")):
+    for M, path in ((1, "decode"), (8, "decode"), (16, "decode"), (33, None), (200, None), (2048, "prefill")):
         x = torch.empty(M, 4096, dtype=dtype, device=DEVICE)
         kernel = next(k for k in compiled(weight_only_matmul, x, weight, path=path, arch=arch) if "weight" in k.name)
-        expected = "mma.sync" if arch == 80 or path == "decode" else {90: "wgmma", 100: "tcgen05"}[arch]
+        expected = "mma.sync" if arch == 80 or M <= 16 else {90: "wgmma", 100: "tcgen05"}[arch]
         assert kernel.spills <= SPILLS and kernel.matrix_instruction == expected
         assert 128 in kernel.loads, "the codes of a row come 16 bytes a thread"
 

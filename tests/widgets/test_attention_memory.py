@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from instruments.gpus import GPUS
+from tests.widgets.tools import moves
 from widgets import attention_memory
 from widgets.attention_memory import CAUSAL, FULL, held, longest
 
@@ -60,13 +61,8 @@ def test_held_is_what_torch_allocates_and_q_k_v():
 
 
 def test_every_control_moves_the_picture():
-    panel = attention_memory()
-    for name, value in dict(
-        sequence=1000, batch=3, heads="32", head_dim=64, mask=FULL, dtype="fp32", gpu="A100"
-    ).items():
-        before, said = panel.png, panel.sentence
-        panel.set(**{name: value})
-        assert panel.png != before and panel.sentence != said, name
+    values = dict(sequence=1000, batch=3, heads="32", head_dim=64, mask=FULL, dtype="fp32", gpu="A100")
+    moves(attention_memory(), **values)
 
 
 @pytest.mark.parametrize("arguments", [dict(heads=32), dict(head_dim=100), dict(gpu="K80"), dict(mask="none")])

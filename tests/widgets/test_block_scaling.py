@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.widgets.tools import moves
 from widgets import block_scaling
 from widgets.block_scaling import BLOCKS, COLUMNS, DATA, FORMATS, GAUSS, HEAVY, LAPLACE, NONE, ONE, SCALES, SOME, matrix
 
@@ -93,13 +94,7 @@ def test_every_combination_is_drawn(format):
 
 
 def test_every_control_moves_the_picture():
-    panel = block_scaling()
-    moved = dict(larger=9, outliers=COLUMNS, data=HEAVY, format="int8", block="row", scales="fp32")
-    assert list(moved) == list(panel.controls)
-    for name, value in moved.items():
-        before, said = panel.png, panel.sentence
-        panel.set(**{name: value})
-        assert panel.png != before and panel.sentence != said, name
+    moves(block_scaling(), larger=9, outliers=COLUMNS, data=HEAVY, format="int8", block="row", scales="fp32")
 
 
 @pytest.mark.parametrize(

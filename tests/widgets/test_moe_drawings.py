@@ -1,6 +1,7 @@
 import pytest
 
-from widgets.moe_drawings import busy_share, exchange, tile_schedule, timeline, token_path
+from instruments.results import Span, Timeline
+from widgets.moe_drawings import busy_share, exchange, recorded_lanes, tile_schedule, timeline, token_path
 
 APART = {"link": [(0, 1e-3, "dispatch"), (3e-3, 4e-3, "combine")], "experts": [(1e-3, 3e-3, "products")]}
 CHUNKS = {
@@ -54,5 +55,24 @@ def test_what_runs_twice_at_once_is_busy_once():
 
 
 def test_many_short_intervals_draw():
-    parts = [(at * 3e-5, at * 3e-5 + 2e-5, f"kind {at % 6}") for at in range(200)]
+    parts = [(at * 3e-5, at * 3e-5 + 2e-5, f"kind {at % 4}") for at in range(200)]
     assert timeline({"w": {"GPU 0, compute": parts, "GPU 0, link": []}}, "T", "A").png
+
+
+def test_too_many_kinds_are_named():
+    parts = [(at, at + 1, f"kind {at}") for at in range(7)]
+    with pytest.raises(ValueError, match="ways: got kinds kind 0, .*, expected at most 4 beside dispatch"):
+        timeline({"w": {"lane": parts}}, "T", "A")
+
+
+def test_a_recorded_step_becomes_lanes():
+    names = (("link", "dispatch 0"), ("experts", "gate and up 0"), ("rows", "route_kernel"), ("link", "combine 1"))
+    spans = [Span(lane=lane, name=name, start=100.0 * at, us=50.0) for at, (lane, name) in enumerate(names)]
+    step = Timeline(model="M", routing="even", link="NVLink", chunks=2, sms=0, rows=(1, 1), ranks=[spans, spans[:1]])
+    lanes = recorded_lanes(step)
+    spans = lanes["link of rank 0"]
+    assert [kind for *_, kind in spans] == ["dispatch", "combine"]
+    assert [time for *times, _ in spans for time in times] == pytest.approx([0, 5e-5, 3e-4, 3.5e-4])
+    assert lanes["products of rank 0"][0][2] == "products" and lanes["rows of rank 0"][0][2].startswith("routing")
+    assert lanes["products of rank 1"] == [] and len(recorded_lanes(step, ranks=[1])) == 3
+    assert timeline({"M": lanes}, "T", "A").sentence.startswith("A: M 350 µs, link of rank 0 busy 29%")

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.widgets.tools import moves
 from widgets import number_line
 from widgets.number_line import FAR, NAMES, all_values, rounded
 
@@ -60,11 +61,7 @@ def test_how_far_rounding_moves(name):
 
 
 def test_every_control_moves_the_picture():
-    panel = number_line()
-    for name, value in dict(scale=3, x=-1.1, format="int8").items():
-        before, said = panel.png, panel.sentence
-        panel.set(**{name: value})
-        assert panel.png != before and panel.sentence != said, name
+    moves(number_line(), scale=3, x=-1.1, format="int8")
 
 
 @pytest.mark.parametrize(

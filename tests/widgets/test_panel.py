@@ -126,6 +126,13 @@ def test_a_png_has_few_colours_near_those_of_the_pixels():
     assert image.getpixel((45, 5)) != image.getpixel((65, 5)), "a pale ground is no white"
 
 
+def test_no_picture_has_a_ground_too_pale_for_its_colours():
+    for file in Path(panels.__file__).parent.glob("*.py"):
+        drawn = file.read_text(encoding="utf-8").replace("background:#f7f7f7", "")  # a source's, which is HTML
+        pale = [colour for colour in re.findall(r"#[0-9a-fA-F]{6}", drawn) if colour[1::2].lower() == "fff"]
+        assert set(pale) <= {"#ffffff"}, f"{file.name}: {pale}"
+
+
 def test_it_shows_a_widget_and_a_still_picture(panel, monkeypatch):
     shown = []
     monkeypatch.setattr(panels, "display", lambda *args, **kwargs: shown.append((args, kwargs)))

@@ -3,6 +3,7 @@ import re
 import pytest
 
 from instruments.gpus import GPUS
+from tests.widgets.tools import moves
 from widgets import quantization
 from widgets.quantization import BF16, PAIRS, traffic, turns, unit
 
@@ -69,11 +70,7 @@ def test_bars_are_the_bytes():
 
 
 def test_every_control_moves_the_picture():
-    panel = quantization()
-    for name, value in dict(tokens=300, outputs=4096, inputs=4096, pair="mxfp4, mxfp8", gpu="B200").items():
-        before, said = panel.png, panel.sentence
-        panel.set(**{name: value})
-        assert panel.png != before and panel.sentence != said, name
+    moves(quantization(), tokens=300, outputs=4096, inputs=4096, pair="mxfp4, mxfp8", gpu="B200")
 
 
 @pytest.mark.parametrize(

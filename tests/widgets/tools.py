@@ -1,0 +1,10 @@
+"""What tests of panels share."""
+
+
+def moves(panel, **values):
+    """Every control is named, and when one takes its value, after those before it, picture and sentence change."""
+    assert list(values) == list(panel.controls)
+    for name, value in values.items():
+        before, said = panel.png, panel.sentence
+        panel.set(**{name: value})
+        assert panel.png != before and panel.sentence != said, name
