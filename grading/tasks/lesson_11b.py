@@ -4,6 +4,7 @@ in a trace where the time went."""
 import numpy as np
 
 from grading.tasks import Case, Slip, Task, gives, tensor
+from instruments.results import load_parallel
 
 EXERCISE = "11b_expert_parallel"
 
@@ -384,7 +385,8 @@ REGROUP = Task(
 
 # ---------------------------------------------------------------- 11b.5 traces
 
-LINK, EXPERTS, ROWS = 0, 1, 2  # lanes
+LANES = LINK, EXPERTS, ROWS = 0, 1, 2
+NAMES = dict(zip(("link", "experts", "rows"), LANES))
 TICKS = 1024  # in a microsecond: sums and differences are exact
 
 
@@ -414,19 +416,20 @@ def exchanged(spans):
     return link[:, :, 1].max(axis=0) - ready, ready - link[:, :, 0]
 
 
-@gives("experts", "balance", "link", uses=(lanes, outside))
+@gives("experts", "waiting", "link", uses=(lanes, outside))
 def divided(spans):
     link, experts = lanes(spans)
     work = np.array([(each[:, 1] - each[:, 0]).sum() for each in experts])
     busy = np.concatenate(experts)
     ready, done = link[:, :, 0].max(axis=0), link[:, :, 1].max(axis=0)
     exposed = sum(outside(begin, end, busy) for begin, end in zip(ready, done))
-    return float(work.mean()), float(work.max() - work.mean()), float(exposed)
+    waits = (ready - link[:, :, 0]).sum(axis=1)
+    return float(work.mean()), float(waits.max()), float(exposed)
 
 
 @gives("bottleneck", uses=(lanes, outside, divided))
 def found(spans):
-    return max(zip(divided(spans), ("experts", "balance", "link")))[1]
+    return max(zip(divided(spans), ("experts", "waiting", "link")))[1]
 
 
 def step_of(rng, ranks, chunks, work, skew, transfer):
@@ -474,6 +477,18 @@ def of_step(ranks, chunks, work, skew, transfer):
     return make
 
 
+def recorded(**wanted):
+    """A step as it was traced on two H200s."""
+    ranks = load_parallel("h200", 2).timeline(**wanted).ranks
+    spans = [(rank, NAMES[s.lane], s.start, s.us) for rank, lane in enumerate(ranks) for s in lane]
+    return lambda rng: {"spans": tensor(rng.permutation(np.array(spans), axis=0), "fp64")}
+
+
+RECORDED = {
+    "recorded, even routing": {"routing": "even", "link": "NVLink", "chunks": 1},
+    "recorded, words in the place of random tokens": {"routing": "zipf", "link": "NVLink", "chunks": 1},
+    "recorded, through host memory": {"routing": "even", "link": "host memory", "chunks": 1},
+}
 STEPS = {
     "products are most": (2, 1, 900, 0.1, 120),
     "one rank has three times the rows": (4, 1, 300, 3.0, 100),
@@ -486,10 +501,17 @@ TRACES = Task(
     title="Where the time went",
     points=4,
     functions={"exchanges": exchanged, "where_it_went": divided, "bottleneck": found},
-    cases=tuple(
-        Case(f"{name}, {words}", of_step(*step), name)
-        for name in ("exchanges", "where_it_went", "bottleneck")
-        for words, step in STEPS.items()
+    cases=(
+        *(
+            Case(f"{name}, {words}", of_step(*step), name)
+            for name in ("exchanges", "where_it_went", "bottleneck")
+            for words, step in STEPS.items()
+        ),
+        *(
+            Case(f"{name}, {words}", recorded(model="fine", **wanted), name)
+            for name in ("where_it_went", "bottleneck")
+            for words, wanted in RECORDED.items()
+        ),
     ),
     slips=(
         Slip(
@@ -525,23 +547,31 @@ TRACES = Task(
         ),
         Slip(
             "the products are those of the slowest rank",
-            "experts is the mean over the ranks; what the slowest has more is balance.",
-            "float(work.mean()), float(work.max() - -> float(work.max()), float(work.max() - ",
+            "experts is the mean over the ranks; that one has more than another shows as waiting.",
+            "float(work.mean()) -> float(work.max())",
             answer="work.mean().item(), -> work.max().item(),",
-            functions=("exchanges", "where_it_went"),
+            functions=("where_it_went",),
         ),
         Slip(
             "the products of all ranks were added up",
             "The ranks multiply at the same time: their mean.",
-            "float(work.mean()), float(work.max() - -> float(work.sum()), float(work.max() - ",
-            functions=("exchanges", "where_it_went"),
+            "float(work.mean()) -> float(work.sum())",
+            functions=("where_it_went",),
         ),
         Slip(
-            "balance is the slowest rank against the fastest",
-            "Even routing would give every rank the mean: the slowest minus the mean.",
-            "work.max() - work.mean() -> work.max() - work.min()",
-            answer="work.max() - work.mean() -> work.max() - work.min()",
-            functions=("exchanges", "where_it_went"),
+            "the waiting of all ranks was added up, or averaged",
+            "waiting is that of the rank that waits most.",
+            "float(waits.max()) -> float(waits.sum())",
+            "float(waits.max()) -> float(waits.mean())",
+            answer="waits.sum(1).max().item() -> waits.sum().item()",
+            functions=("where_it_went",),
+        ),
+        Slip(
+            "the longest wait of each exchange was taken, whosever it is",
+            "Add up each rank's waits first, and take the largest of the sums.",
+            "waits = (ready - link[:, :, 0]).sum(axis=1) -> waits = (ready - link[:, :, 0]).max(axis=0).sum()",
+            "waits = (ready - link[:, :, 0]).sum(axis=1) -> waits = (ready - link[:, :, 0]).max(axis=1)",
+            functions=("where_it_went",),
         ),
     ),
     hints={

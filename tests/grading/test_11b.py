@@ -123,7 +123,7 @@ def exchanges(spans):
 def where_it_went(spans):
     products = read(spans)[1]
     work = [sum(e - s for s, e in mine) for mine in products]
-    mean = sum(work) / len(work)
+    waits = exchanges(spans)[1]
     union = []
     for s, e in sorted(pair for mine in products for pair in mine):
         if union and s <= union[-1][1]:
@@ -131,13 +131,13 @@ def where_it_went(spans):
         else:
             union.append([s, e])
     link = sum(b - a - sum(max(0.0, min(b, e) - max(a, s)) for s, e in union) for a, b in meetings(spans))
-    return mean, max(work) - mean, link
+    return sum(work) / len(work), max(sum(mine) for mine in waits.tolist()), link
 
 def bottleneck(spans):
-    experts, balance, link = where_it_went(spans)
-    if link > max(experts, balance):
+    experts, waiting, link = where_it_went(spans)
+    if link > max(experts, waiting):
         return "link"
-    return "experts" if experts > balance else "balance"
+    return "experts" if experts > waiting else "waiting"
 """,
     ),
     "by pieces of time": (
@@ -166,10 +166,10 @@ def where_it_went(spans):
     middle, width = (edges[1:] + edges[:-1]) / 2, edges.diff()
     inside = lambda a, b: ((middle[:, None] > a) & (middle[:, None] < b)).any(1)
     free = inside(begin, end) & ~inside(products[:, 2], products[:, 2] + products[:, 3])
-    return float(work.mean()), float(work.max() - work.mean()), float(width[free].sum())
+    return float(work.mean()), float(exchanges(spans)[1].sum(dim=1).max()), float(width[free].sum())
 
 def bottleneck(spans):
-    return ("experts", "balance", "link")[int(torch.tensor(where_it_went(spans)).argmax())]
+    return ("experts", "waiting", "link")[int(torch.tensor(where_it_went(spans)).argmax())]
 """,
     ),
 }
@@ -223,7 +223,12 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
     "lists": ("11b.3", [("return receive, send", "return receive.tolist(), send.tolist()")], "type", ["a tensor"]),
     "not stable": (
         "11b.4",
-        [("torch.argsort(expert, stable=True)", "torch.argsort(expert * len(expert) - torch.arange(len(expert)))")],
+        [
+            (
+                "torch.argsort(expert, stable=True)",
+                "torch.argsort(expert * len(expert) - torch.arange(len(expert), device=expert.device))",
+            )
+        ],
         "slip",
         ["order in which they came"],
     ),
