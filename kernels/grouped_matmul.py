@@ -20,7 +20,7 @@ from instruments import backend
 from instruments.backend import tl, triton
 from kernels import grouped_matmul_hopper, grouped_matmul_persistent
 from kernels.arguments import check_no_grad, check_tensor
-from kernels.grouped_matmul_plan import MAX_GROUPS, PORTABLE, Plan, check_index, grouped_matmul_traffic, plan
+from kernels.grouped_matmul_plan import FEW, MAX_GROUPS, PORTABLE, Plan, check_index, grouped_matmul_traffic, plan
 from kernels.matmul_order import ragged_ends, ragged_tile
 from kernels.rows import device_of
 from kernels.tiles import LOG2E
@@ -128,7 +128,7 @@ def _check(x, weight, offsets, rows, activation):
         raise ValueError(f"activation: got {activation!r}, expected None or 'swiglu'")
     if activation and weight.shape[2] % 2:
         raise ValueError(f"weight: got {weight.shape[2]} columns, expected an even number: gate's, then up's")
-    check_index("offsets", offsets, x, len(weight) + 1)
+    check_index("offsets", offsets, x, weight.shape[0] + 1)
     if rows is not None:
         check_index("rows", rows, x)
 
@@ -137,17 +137,20 @@ def _choose(x, weight, y, swiglu, path, sms) -> Plan:
     """The plan of a product that is not empty."""
     if sms is not None and not sms >= 1:
         raise ValueError(f"sms: got {sms}, expected at least 1")
-    able = [name for name, kernel in DESCRIBED.items() if kernel.takes(x, weight, y)]
-    if path in DESCRIBED and path not in able:
-        raise ValueError(
-            f"path: got {path!r} for {x.dtype} on {x.device}, strides {x.stride()} and {weight.stride()}, expected "
-            "16 bits that tensor descriptors can address, on a GPU that has them; for 'hopper' a Hopper GPU"
-        )
+    slots, groups, able = y.shape[0], weight.shape[0], PORTABLE
+    many = slots > FEW * groups and backend.mode() == "compiled"
+    if path in DESCRIBED or path is None and many:
+        able = [name for name, kernel in DESCRIBED.items() if kernel.takes(x, weight, y)]
+        if path and path not in able:
+            raise ValueError(
+                f"path: got {path!r} for {x.dtype} on {x.device}, strides {x.stride()} and {weight.stride()}, expected "
+                "16 bits that tensor descriptors can address, on a GPU that has them; for 'hopper' a Hopper GPU"
+            )
+        able = (*able, *PORTABLE)
     gpu = device_of(x.device)
     if sms is not None:
         gpu = replace(gpu, sms=min(sms, gpu.sms))
-    able = (*able, *PORTABLE) if backend.mode() == "compiled" else PORTABLE
-    return plan(len(y), len(weight), y.shape[1], swiglu, x.itemsize, path, gpu, able)
+    return plan(slots, groups, y.shape[1], swiglu, x.itemsize, path, gpu, able)
 
 
 def gathers_first(x: torch.Tensor, weight: torch.Tensor, slots: int) -> bool:
@@ -181,7 +184,7 @@ def grouped_matmul(
     """
     _check(x, weight, offsets, rows, activation)
     check_no_grad("grouped_matmul", x=x, weight=weight)
-    slots, K, groups = len(x) if rows is None else len(rows), x.shape[1], len(weight)
+    slots, K, groups = (x if rows is None else rows).shape[0], x.shape[1], weight.shape[0]
     N = weight.shape[2] // (2 if activation else 1)
     y = torch.empty((slots, N), dtype=x.dtype, device=x.device)
     if not y.numel():

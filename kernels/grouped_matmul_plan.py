@@ -37,9 +37,10 @@ def _tile(m: int, n: int, k: int, warps: int, stages: int) -> dict:
     return {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "num_warps": warps, "num_stages": stages}
 
 
+FEW = 16  # rows of a group, on average, up to which it is decode, whose tiles have as many
 PATHS = (
-    Path("decode", 16, 2, _tile(16, 128, 64, 4, 4), 3),
-    Path("decode", 16, 2, _tile(16, 64, 128, 4, 4), 4),
+    Path("decode", FEW, 2, _tile(FEW, 128, 64, 4, 4), 3),
+    Path("decode", FEW, 2, _tile(FEW, 64, 128, 4, 4), 4),
     Path("hopper", NO_LIMIT, 2, _tile(128, 256, 64, 4, 4), 1),
     Path("persistent", 128, 2, _tile(64, 128, 64, 4, 4), 2),
     Path("persistent", NO_LIMIT, 2, _tile(128, 256, 64, 8, 4), 1),
@@ -97,7 +98,7 @@ def plan(
 def check_index(name: str, tensor, like: torch.Tensor, length: int | None = None):
     """Raise ValueError unless `tensor` is a contiguous int32 vector, of so many elements, on the device of `like`."""
     check_tensor(name, tensor, like=like, dtypes=(torch.int32,))
-    if tensor.dim() != 1 or length not in (None, len(tensor)):
+    if tensor.dim() != 1 or length not in (None, tensor.shape[0]):
         wanted = f"({'any' if length is None else length},)"
         raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, expected {wanted}")
     if not tensor.is_contiguous():
