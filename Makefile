@@ -8,6 +8,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 # Two workers with a thread each, and a notebook's cells stay together in one of them.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
 PARALLEL := -n 2 --dist loadfile
+# Of exercises/, tests/grading/test_release.py runs each: what a solution becomes without its answers.
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=300
 NEXT_TRITON := 3.9.0
 # On versions other than the pinned ones: what depends on the version, and of a test's parameter sets four.
@@ -43,7 +44,7 @@ work: .venv/setup  ## copy the notebooks into work/, renew those you have not ch
 test: .venv/test  ## lint, then run every test and every notebook, on this machine
 	@$(BIN)/ruff check -q .
 	@$(BIN)/ruff format -q --check . || { echo "Run: $(BIN)/ruff format ." >&2; exit 1; }
-	@$(PYTEST) $(PARALLEL) -m "not browser" $(NBVAL) tests lessons solutions exercises
+	@$(PYTEST) $(PARALLEL) -m "not browser" $(NBVAL) tests lessons solutions
 	@$(PYTEST) tests/browser
 
 test-colab: .venv-colab/setup  ## the kernels, the panels and every notebook, alone, with the versions that Colab ships

@@ -74,7 +74,7 @@ def table() -> str:
     if any(timed.calls == 0 for case in cases for timed in case.impl.values()):
         long = sorted({case.kernel for case in cases if all(timed.calls for timed in case.impl.values())})
         text += (
-            "\nA replay is to last a millisecond: some 5 us of it pass between event and kernel. "
+            "\nA replay is to last a millisecond: 3 to 10 us of it pass between event and kernel. "
             + (f"That holds for {', '.join(long)}; all else" if long else "All of this")
             + " was timed before, in replays as short as 60 us, and calls of less than 200 us read 2 to 8% too slow.\n"
         )

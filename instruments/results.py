@@ -10,7 +10,7 @@ Microseconds (us) are medians, us_p20 and us_p80 the 20% and 80% quantiles, over
 with the others of the same list (instruments/timing.py). GB are 10**9 bytes, read plus written.
 
 Records made before replays lasted a millisecond do not say how many calls one had: as few as exceeded four times the
-L2, two for what moves more than 120 MB. Some 5 us a replay, from event to kernel and back, are part of those times: 2
+L2, two for what moves more than 120 MB. From event to kernel and back, 3 to 10 us a replay are part of those times: 2
 to 8% of calls of 20 to 150 us that wait for memory, less of what takes longer.
 """
 

@@ -3,8 +3,8 @@
 Two numbers, because they answer two questions. *As called* is wall time per call of many calls back to back: what a
 program that calls the function sees, host work included; below about 20 us it is mostly host work. *From a graph* is
 the GPU's time alone; each replay walks over copies of the arguments that together exceed four times the L2, so that
-every call reads DRAM, and over so many that it lasts a millisecond: from one event to the next some 5 us pass in which
-no kernel runs (H200), and that is then half a percent. Implementations are timed in turns, one replay each, so that
+every call reads DRAM, and over so many that it lasts a millisecond: from one event to the next 3 to 10 us pass in which
+no kernel runs (H200), and that is then a percent at most. Implementations are timed in turns, one replay each, so that
 clocks and temperature hit all alike.
 """
 

@@ -458,12 +458,12 @@ def _takes(function, arguments) -> bool:
 
 
 def _first_shown(moments: list, shape: tuple, dtype: str, here: bool) -> int:
-    """What is measured here, if that is wanted; else that shape; else the largest with DRAM's counters; else the
-    largest."""
+    """What is measured here, if that is wanted, else that shape, of that dtype if it is the arguments'; else the
+    largest with DRAM's counters; else the largest."""
 
     def rank(place):
         moment = moments[place]
-        same = (moment.shape, moment.dtype) == (shape, dtype)
+        same = moment.shape == shape and (not here or moment.dtype == dtype)
         measured = here and moment.here and bool(moment.seconds)
         return measured, not moment.here, same, bool(moment.counters), moment.work.bytes
 
