@@ -8,7 +8,8 @@ one that fails or takes too long costs no other.
 
 Parts: `same`, the layer beside the same on one GPU; `steps`, with and without overlap; `all_to_all`, bytes from rank to
 rank by size of the message; `timelines`, the kernels of a step. Steps and timelines once more where NCCL may not send
-from GPU to GPU and goes through host memory: a slow link. What is written: instruments/results.py.
+from GPU to GPU and goes through host memory: a slow link. Steps once more from CUDA graphs, where the host launches
+nothing. What is written: instruments/results.py.
 """
 
 import argparse
@@ -34,13 +35,14 @@ from instruments.backend import device
 from instruments.ranks import on_ranks
 from instruments.results import AllToAll, Parallel, Same, Span, Step, Timeline
 from instruments.timing import summarize
+from kernels import expert_parallel as layer
 from kernels.expert_parallel import exchange, expert_parallel_layer, expert_parallel_traffic
 from kernels.moe import experts, moe_layer
 from kernels.moe_permute import permute
 
 MODELS = {"Mixtral": cases.MIXTRAL, "fine": cases.FINE}
 DRY = {"Mixtral": (4, 2, 32, 40), "fine": (8, 3, 24, 16)}
-TOKENS, DRY_TOKENS = cases.PREFILL, 16  # of each rank
+TOKENS, FEW, DRY_TOKENS = cases.PREFILL, 64, 16  # of each rank
 ROUTINGS = ("even", "zipf", "zipf, spread")  # spread: experts, from the most drawn on, dealt to ranks to and fro
 CTAS = (0, 8, 16, 32)  # thread blocks that NCCL may use, 0 for its choice
 SPARED = ((0, 0), (0, 32), (116, 0), (116, 16), (124, 8), (100, 0))  # multiprocessors for products, 0 for all; CTAS
@@ -188,33 +190,97 @@ def parts_of(given: list, moved) -> dict[str, Callable]:
     return {"exchanges": exchanges, "products": lambda: experts(arrived, w_gate_up, w_down, sorting)}
 
 
-def steps(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Step]:
-    """Whole steps by chunks, multiprocessors left to NCCL, and thread blocks it may use; and the two parts alone."""
-    found, groups = [], {ctas: group_of(ctas, dry) for ctas in sorted({ctas for _, ctas in SPARED})}
-    for model, routing in wanted or [(model, routing) for model in MODELS for routing in ROUTINGS]:
-        tokens = DRY_TOKENS if dry else TOKENS
+def counts_known(call: Callable) -> Callable:
+    """The same step, told the counts that it would exchange: the host waits for nothing."""
+    exchange_counts, told = layer.exchange_counts, []
+
+    def listen(*arguments):
+        told.append(exchange_counts(*arguments))
+        return told[0]
+
+    def with_counts(function: Callable):
+        layer.exchange_counts = function
+        try:
+            call()
+        finally:
+            layer.exchange_counts = exchange_counts
+
+    with_counts(listen)
+    return lambda: with_counts(lambda *_: told[0])
+
+
+def from_graph(call: Callable, dry: bool) -> Callable:
+    """A call, captured once; what is returned replays it."""
+    if dry:
+        return call
+    for _ in range(2):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # NCCL's watchdog is a thread of its own
+        call()
+    return graph.replay
+
+
+def layers(dry: bool, wanted: tuple, link: str = "NVLink"):
+    """For each (model, routing, tokens): this rank's tensors, what an exchange moves, what all its records say."""
+    for model, routing, tokens in wanted:
+        tokens = DRY_TOKENS if dry else tokens
         given, counts = share(model, routing, tokens, dry)
         shape = shape_of(model, tokens, dry)
         moved = expert_parallel_traffic(counts, shape["hidden"], cases.BF16)
         known = {"model": model, "routing": routing, "link": link, **shape, "rows": moved.rows, "sent": moved.sent}
+        yield given, moved, known
+
+
+def graphed_steps(dry: bool) -> list[Step]:
+    """Whole steps from graphs, by chunks, and multiprocessors left to NCCL."""
+    found = []
+    wanted = [("fine", routing, TOKENS) for routing in ROUTINGS] + [("fine", "even", FEW), ("Mixtral", "even", TOKENS)]
+    for given, _, known in layers(dry, tuple(wanted)):
+        for chunks in (1, 2, 4, 8):
+            for sms in (0,) if chunks == 1 else (0, 116, 100):
+                if chunks > len(given[3]):
+                    continue
+                options = {"chunks": chunks, "sms": sms or None}
+                step = counts_known(lambda: expert_parallel_layer(*given, known["top_k"], **options))
+                times = timed(from_graph(step, dry), dry)
+                found.append(Step(part="graph", chunks=chunks, sms=sms, ctas=0, **known, **times))
+    return found
+
+
+def steps(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Step]:
+    """Whole steps by chunks, multiprocessors left to NCCL, and thread blocks it may use; some of them with the counts
+    known; and the two parts alone."""
+    found, groups = [], {ctas: group_of(ctas, dry) for ctas in sorted({ctas for _, ctas in SPARED})}
+    every = [(model, routing, TOKENS) for model in MODELS for routing in ROUTINGS] + [("fine", "even", FEW)]
+    for given, moved, known in layers(dry, wanted or tuple(every), link):
         for part, call in parts_of(given, moved).items():
             found.append(Step(part=part, chunks=1, sms=0, ctas=0, **known, **timed(call, dry)))
         for chunks in (1, 2, 4, 8):
             if chunks > len(given[3]):
                 continue
-            for sms, ctas in ((0, 0),) if dry or chunks == 1 else SPARED if routing == "even" else SPARED[:3]:
+            spared = SPARED if known["routing"] == "even" else SPARED[:3]
+            for sms, ctas in ((0, 0),) if dry or chunks == 1 or known["tokens"] == FEW else spared:
                 options = {"chunks": chunks, "sms": sms or None, "group": groups[ctas]}
-                times = timed(lambda: expert_parallel_layer(*given, shape["top_k"], **options), dry)
-                found.append(Step(part="whole", chunks=chunks, sms=sms, ctas=ctas, **known, **times))
+
+                def step():
+                    expert_parallel_layer(*given, known["top_k"], **options)
+
+                found.append(Step(part="whole", chunks=chunks, sms=sms, ctas=ctas, **known, **timed(step, dry)))
+                if (sms, ctas) == (0, 0):
+                    times = timed(counts_known(step), dry)
+                    found.append(Step(part="counts known", chunks=chunks, sms=0, ctas=0, **known, **times))
     return found
 
 
-def spans_of(trace: dict, chunks: int) -> list[Span]:
-    """The kernels of one step in a trace of torch.profiler, those up to its last all-reduce, a barrier's, left out."""
+def spans_of(trace: dict, chunks: int, counts: bool = True) -> list[Span]:
+    """The kernels of one step in a trace of torch.profiler, those up to its last all-reduce, a barrier's, left out.
+    counts: whether they were exchanged."""
     events = [e for e in trace["traceEvents"] if e.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
     events.sort(key=lambda event: event["ts"])
     barriers = [place for place, event in enumerate(events) if "AllReduce" in event["name"]]
-    exchanges = ["counts", *(f"{way} {i + 1}" for way in ("dispatch", "combine") for i in range(chunks))]
+    exchanges = [*["counts"] * counts, *(f"{way} {i + 1}" for way in ("dispatch", "combine") for i in range(chunks))]
     products = [f"{product} {i + 1}" for i in range(chunks) for product in ("gate and up", "down")]
     found = []
     for event in events[barriers[-1] + 1 if barriers else 0 :]:
@@ -229,51 +295,49 @@ def spans_of(trace: dict, chunks: int) -> list[Span]:
     return found
 
 
-def timelines(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Timeline]:
-    """One step of each wanted (model, routing, chunks, sms), traced on every rank, their clocks being the host's."""
-    found = []
+def traced(call: Callable, dry: bool, chunks: int, counts: bool = True) -> list[list[Span]]:
+    """The kernels of one call on every rank, their clocks being the host's."""
+
+    def step():
+        dist.barrier()
+        if not dry:
+            torch.cuda.synchronize()
+        call()
+        if not dry:
+            torch.cuda.synchronize()
+
+    for _ in range(0 if dry else 3):
+        step()
+    activity = torch.profiler.ProfilerActivity  # the host's own work would be slower for being traced
+    with torch.profiler.profile(activities=[activity.CPU if dry else activity.CUDA]) as profile:
+        step()
+    with tempfile.TemporaryDirectory() as folder:
+        profile.export_chrome_trace(f"{folder}/trace.json")
+        trace = json.loads(Path(folder, "trace.json").read_text())
+    own, every = (trace.get("baseTimeNanoseconds", 0), spans_of(trace, chunks, counts)), [None] * dist.get_world_size()
+    dist.all_gather_object(every, own)
+    shift = [(base - every[0][0]) / 1e3 for base, _ in every]
+    first = min((span.start + by for by, (_, spans) in zip(shift, every) for span in spans), default=0)
+    return [
+        [msgspec.structs.replace(span, start=round(span.start + by - first, 3)) for span in spans]
+        for by, (_, spans) in zip(shift, every)
+    ]
+
+
+def timelines(dry: bool, link: str = "NVLink", wanted: tuple = (), part: str = "whole") -> list[Timeline]:
+    """One step of each wanted (model, routing, chunks, sms)."""
+    found, known = [], ("model", "routing", "link", "rows")
     for model, routing, chunks, sms in wanted:
-        tokens = DRY_TOKENS if dry else TOKENS
-        given, counts = share(model, routing, tokens, dry)
-        top_k, hidden = shape_of(model, tokens, dry)["top_k"], given[0].shape[1]
+        for given, _, fields in layers(dry, ((model, routing, TOKENS),), link):
+            options = {"chunks": chunks, "sms": sms or None}
 
-        def step():
-            dist.barrier()
-            if not dry:
-                torch.cuda.synchronize()
-            expert_parallel_layer(*given, top_k, chunks=chunks, sms=sms or None)
-            if not dry:
-                torch.cuda.synchronize()
+            def step():
+                expert_parallel_layer(*given, fields["top_k"], **options)
 
-        for _ in range(0 if dry else 3):
-            step()
-        activity = torch.profiler.ProfilerActivity  # the host's own work would be slower for being traced
-        with torch.profiler.profile(activities=[activity.CPU if dry else activity.CUDA]) as profile:
-            step()
-        with tempfile.TemporaryDirectory() as folder:
-            profile.export_chrome_trace(f"{folder}/trace.json")
-            trace = json.loads(Path(folder, "trace.json").read_text())
-        own, every = (trace.get("baseTimeNanoseconds", 0), spans_of(trace, chunks)), [None] * dist.get_world_size()
-        dist.all_gather_object(every, own)
-        shifted = [
-            [msgspec.structs.replace(span, start=span.start + (base - every[0][0]) / 1e3) for span in spans]
-            for base, spans in every
-        ]
-        first = min((span.start for spans in shifted for span in spans), default=0)
-        found.append(
-            Timeline(
-                model=model,
-                routing=routing,
-                link=link,
-                chunks=chunks,
-                sms=sms,
-                rows=expert_parallel_traffic(counts, hidden, cases.BF16).rows,
-                ranks=[
-                    [msgspec.structs.replace(span, start=round(span.start - first, 3)) for span in spans]
-                    for spans in shifted
-                ],
-            )
-        )
+            call = step if part == "whole" else from_graph(counts_known(step), dry)
+            ranks = traced(call, dry, chunks, part == "whole")
+            fields = {name: fields[name] for name in known}
+            found.append(Timeline(part=part, chunks=chunks, sms=sms, ranks=ranks, **fields))
     return found
 
 
@@ -283,38 +347,43 @@ def spared(found: list[Step], model: str, chunks: int) -> int:
     return min(own, key=lambda step: step.us).sms
 
 
+def write(folder: str, part: str, records: list):
+    """The first rank leaves them in a file of the folder."""
+    if dist.get_rank() == 0:
+        Path(folder, f"{part}.json").write_bytes(msgspec.json.encode(records))
+        print(f"{part}: {len(records)} records, {time.strftime('%X')}", flush=True)
+
+
 def fast_link(dry: bool, folder: str):
-    """Every part, each written when it is done."""
-
-    def done(part: str, records: list):
-        if dist.get_rank() == 0:
-            Path(folder, f"{part}.json").write_bytes(msgspec.json.encode(records))
-            print(f"{part}: {len(records)} records, {time.strftime('%X')}", flush=True)
-
-    done("same", same(dry))
+    """Every part but those below, each written when it is done."""
+    write(folder, "same", same(dry))
     found = steps(dry)
-    done("steps", found)
-    done("all_to_all", all_to_all(dry))
+    write(folder, "steps", found)
+    write(folder, "all_to_all", all_to_all(dry))
     best = torch.tensor([spared(found, model, 4 if not dry else 2) for model in MODELS], device=device())
     dist.broadcast(best, 0)  # times differ a little from rank to rank
     chunks = 2 if dry else 4
     wanted = [(model, "even", *plan) for model, sms in zip(MODELS, best.tolist()) for plan in ((1, 0), (chunks, sms))]
     wanted += [("fine", routing, 1, 0) for routing in ROUTINGS[1:]]
-    done("timelines", timelines(dry, wanted=wanted))
+    write(folder, "timelines", timelines(dry, wanted=wanted))
+
+
+def graphs(dry: bool, folder: str):
+    """Steps from graphs, in a run of their own: a step that cannot be captured costs no other part."""
+    write(folder, "graph_steps", graphed_steps(dry))
+    wanted = [("fine", "even", 1, 0), ("fine", "even", 2 if dry else 4, 0)]
+    write(folder, "graph_timelines", timelines(dry, wanted=tuple(wanted), part="graph"))
 
 
 def slow_link(dry: bool, folder: str):
     """A few of the same, for a process that NCCL_P2P_DISABLE was set for."""
     chunks, link = 2 if dry else 4, "host memory"
     parts = {
-        "slow_steps": lambda: steps(dry, link, (("fine", "even"),)),
+        "slow_steps": lambda: steps(dry, link, (("fine", "even", TOKENS),)),
         "slow_timelines": lambda: timelines(dry, link, [("fine", "even", 1, 0), ("fine", "even", chunks, 0)]),
     }
     for part, measure in parts.items():
-        records = measure()
-        if dist.get_rank() == 0:
-            Path(folder, f"{part}.json").write_bytes(msgspec.json.encode(records))
-            print(f"{part}: {len(records)} records, {time.strftime('%X')}", flush=True)
+        write(folder, part, measure())
 
 
 KINDS = {"same": Same, "steps": Step, "all_to_all": AllToAll, "timelines": Timeline}
@@ -324,7 +393,7 @@ def collected(folder: Path) -> dict[str, list]:
     """The records of every part that was written."""
     found = {}
     for name, kind in KINDS.items():
-        files = [path for path in (folder / f"{name}.json", folder / f"slow_{name}.json") if path.exists()]
+        files = [path for run in ("", "slow_", "graph_") if (path := folder / f"{run}{name}.json").exists()]
         found[name] = [record for path in files for record in msgspec.json.decode(path.read_bytes(), type=list[kind])]
     return found
 
@@ -333,7 +402,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, help="GPUs to use")
     parser.add_argument("--json", type=Path, help="where to write the figures")
-    parser.add_argument("--seconds", type=float, default=300, help="that each of the two runs may take")
+    parser.add_argument("--seconds", type=float, default=300, help="that each of the three runs may take")
     parser.add_argument("--dry", action="store_true", help="tiny sizes, on any machine; nothing is written")
     options = parser.parse_args(arguments)
     ranks = options.ranks or (2 if options.dry else torch.cuda.device_count())
@@ -342,7 +411,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     bad = []
     with tempfile.TemporaryDirectory() as folder:
-        for function, variables in ((fast_link, {}), (slow_link, {"NCCL_P2P_DISABLE": "1"})):
+        for function, variables in ((fast_link, {}), (slow_link, {"NCCL_P2P_DISABLE": "1"}), (graphs, {})):
             os.environ.update(variables)  # what the processes inherit
             try:
                 on_ranks(function, [(options.dry, folder)] * ranks, seconds=options.seconds)

@@ -323,9 +323,11 @@ class Same(Record):
 
 
 class Step(Record):
-    """A forward step of the layer; us: of the slowest rank. part: whole; products, without the exchanges; or exchanges,
-    without the products. tokens: of each rank. sms: multiprocessors for products, 0 for all; ctas: as in AllToAll.
-    link: as in Timeline. rows: that each rank multiplies; sent: bytes that each rank sends to others in dispatch."""
+    """A forward step of the layer; us: of the slowest rank. part: whole; counts known, the same without their exchange,
+    so that the host waits for nothing; graph, that again as replayed from a CUDA graph; products, without the
+    exchanges; or exchanges, without the products. tokens: of each rank. sms: multiprocessors for products, 0 for all;
+    ctas: as in AllToAll. link: as in Timeline. rows: that each rank multiplies; sent: bytes that each rank sends to
+    others in dispatch."""
 
     model: str
     routing: str
@@ -357,8 +359,8 @@ class Span(Record):
 
 
 class Timeline(Record):
-    """The kernels of one step, by rank, from the first one's beginning. link: NVLink, or host memory, where NCCL was
-    told not to send from GPU to GPU."""
+    """The kernels of one step, by rank, from the first one's beginning. part: whole or graph, as in Step. link: NVLink,
+    or host memory, where NCCL was told not to send from GPU to GPU."""
 
     model: str
     routing: str
@@ -367,6 +369,7 @@ class Timeline(Record):
     sms: int
     rows: tuple[int, ...]
     ranks: list[list[Span]]
+    part: str = "whole"
 
 
 class Parallel(Record, kw_only=True):

@@ -43,6 +43,20 @@ def test_a_trace_becomes_spans():
         ("link", "combine 1"),
     ]
     assert [span.start for span in spans] == list(range(1, 8)) and spans[0].us == 2
+    told = bench.spans_of(trace, chunks=2, counts=False)
+    assert [span.name for span in told if span.lane == "link"] == ["dispatch 1", "dispatch 2", "combine 1"]
+
+
+def test_a_step_is_told_its_counts(monkeypatch):
+    def exchange_counts(*arguments):
+        asked.append(arguments)
+        return "planned"
+
+    asked, got = [], []
+    monkeypatch.setattr(bench.layer, "exchange_counts", exchange_counts)
+    call = bench.counts_known(lambda: got.append(bench.layer.exchange_counts(1, 2)))
+    call()
+    assert got == ["planned"] * 2 and asked == [(1, 2)] and bench.layer.exchange_counts is exchange_counts
 
 
 def test_popular_experts_are_spread_over_the_ranks():
