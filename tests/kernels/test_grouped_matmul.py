@@ -14,6 +14,8 @@ from tests.kernels.tools import BF16, DEVICE, FP16, FP32, assert_close, assert_c
 
 #: Rows of each group: ragged with empty ones, all in one, first and last empty, none at all, a group alone.
 COUNTS = ([3, 0, 130, 1, 16, 17], [0, 0, 77, 0], [0, 64, 128, 0], [0, 0], [129], [1] * 9)
+#: As a router fills groups, by kind.
+LOADS = {"random": [19, 26, 22, 23], "skewed": [131, 17, 5, 1], "all in one": [0, 90, 0, 0], "empty": [0, 70, 0, 17]}
 
 
 def offsets_of(counts):
@@ -55,16 +57,17 @@ TILES = [tile for tile in PATHS if tile.name != "hopper"]
 
 
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: f"{tile.name} {tile.rows} {tile.tile['BLOCK_N']}")
-def test_every_tile_gathers_and_gates(tile, monkeypatch):
+def test_every_tile_gathers_and_gates_whatever_the_loads(tile, monkeypatch):
     monkeypatch.setattr(kernels, "plan", lambda *options: only(tile, *options))
     dtype = FP32 if tile.itemsize == 4 else BF16
-    for tokens, activation, K, N, transposed in (
-        (None, None, 128, 256, False),
-        (40, "swiglu", 128, 256, True),
-        (40, None, 136, 264, True),
-        (None, "swiglu", 136, 272, False),
+    for loads, tokens, activation, K, N, transposed in (
+        ("random", None, None, 128, 256, False),
+        ("skewed", 40, "swiglu", 128, 256, True),
+        ("all in one", 40, None, 136, 264, True),
+        ("empty", None, "swiglu", 136, 272, False),
+        ("skewed", None, None, 136, 264, False),
     ):
-        check(*operands([3, 0, 70, 17], K, N, dtype, transposed, tokens), path=tile.name, activation=activation)
+        check(*operands(LOADS[loads], K, N, dtype, transposed, tokens), path=tile.name, activation=activation)
 
 
 @pytest.mark.parametrize("activation", [None, "swiglu"])

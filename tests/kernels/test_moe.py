@@ -1,5 +1,7 @@
 """A layer of experts against a loop over them in fp64: whoever the router prefers, with and without room for all."""
 
+from dataclasses import astuple
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,6 +9,7 @@ import torch.nn.functional as F
 from instruments.gpus import GPUS, dtype_name
 from instruments.meter import meter
 from kernels import moe
+from kernels.grouped_matmul_backward import grouped_matmul_weight_gradient
 from kernels.moe import (
     experts,
     experts_reference,
@@ -16,7 +19,9 @@ from kernels.moe import (
     moe_steps,
     moe_traffic,
 )
-from kernels.moe_permute import permute
+from kernels.moe_balance import router_losses
+from kernels.moe_combine import combine, combine_backward
+from kernels.moe_permute import gather_rows, permute
 from kernels.moe_router import Routing, route
 from kernels.rows import device_of
 from kernels.tolerances import limit
@@ -70,7 +75,9 @@ def test_the_reference_is_the_weighted_sum_of_chosen_experts():
 @pytest.mark.parametrize("kind", BIAS)
 @pytest.mark.parametrize("dtype", [FP32, BF16, pytest.param(FP16, marks=pytest.mark.once)])
 def test_layer(dtype, kind):
-    check(layer(53, dtype=dtype, kind=kind, hidden=80, inter=72), 2)
+    """With many rows for an expert, and so few that 16 bits have tiles of their own."""
+    for tokens in (53, 20):
+        check(layer(tokens, dtype=dtype, kind=kind, hidden=80, inter=72), 2)
 
 
 @pytest.mark.parametrize("capacity", [None, 9])
@@ -164,10 +171,35 @@ def test_weights_that_want_no_gradient_are_given_none():
 
 
 def test_ten_runs_give_the_same_bits():
-    arguments = layer(70, dtype=BF16, kind="skewed")
-    first = moe_layer(*arguments, 2)
-    runs = 9 if DEVICE == "cuda" else 1
-    assert all(torch.equal(moe_layer(*arguments, 2), first) for _ in range(runs))
+    """The layer, its backward, and each of their kernels that has no such test beside its others. It is on a GPU that
+    programs run side by side; the interpreter runs them in one order."""
+    arguments = x, router, *weights = layer(70, hidden=72, dtype=BF16, kind="skewed")
+    few, long_router = randn(3, 1032, dtype=BF16), randn(1032, 6, dtype=BF16, seed=1)
+    routing = route(x, router, 2)
+    permutation = permute(routing.experts, 6)
+    rows, counts, offsets = gather_rows(x, permutation), permutation.counts, permutation.offsets
+    one = torch.ones([], device=DEVICE)
+    calls = {
+        "layer": lambda: [moe_layer(*arguments, 2)],
+        "gradients": lambda: gradients(lambda *given: moe_layer(*given, 2), arguments, x),
+        "gradients with a capacity": lambda: gradients(lambda *a: moe_layer(*a, 2, capacity=9), arguments, x),
+        "experts": lambda: [experts(x, *weights, permutation)],
+        "route": lambda: astuple(route(x, router, 2)),
+        "route, hidden shared out": lambda: astuple(route(few, long_router, 2)),
+        "permute": lambda: astuple(permute(routing.experts, 6))[:4],
+        "permute, one program": lambda: astuple(permute(routing.experts[:9], 6))[:4],
+        "gather_rows": lambda: [gather_rows(x, permutation)],
+        "combine": lambda: [combine(rows, permutation, routing.gates)],
+        "combine's gradients": lambda: combine_backward(x, rows, permutation, routing.gates),
+        "losses": lambda: router_losses(routing.logits, counts),
+        "losses' gradient": lambda: gradients(lambda a: sum(router_losses(a, counts)), (routing.logits,), one),
+        "weight's gradient": lambda: [grouped_matmul_weight_gradient(rows, rows, offsets)],
+        "weight's gradient, plain": lambda: [grouped_matmul_weight_gradient(rows, rows, offsets, path="plain")],
+    }
+    for name, call in calls.items():
+        first = call()
+        for _ in range(9 if DEVICE == "cuda" else 1):
+            assert all(torch.equal(again, before) for again, before in zip(call(), first, strict=True)), name
 
 
 @pytest.mark.skipif(DEVICE != "cuda", reason="graphs are of GPUs")

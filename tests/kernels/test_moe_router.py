@@ -52,6 +52,7 @@ def check(x, router, top_k, order="softmax", renormalize=True):
         (130, 40, 1, 1, FP16),
         (33, 100, 7, 3, FP32),
         (200, 72, 17, 8, BF16),
+        (20, 136, 100, 8, BF16),
     ],
 )
 def test_against_fp64(tokens, hidden, experts, top_k, dtype):
@@ -63,6 +64,18 @@ def test_against_fp64(tokens, hidden, experts, top_k, dtype):
 def test_both_ways_of_adding_up_are_tried():
     """Few tokens are shared out over the hidden dimension, many are not."""
     assert plan(1, 1032, 256, 2, INTERPRETED).splits > 1 and plan(200, 72, 17, 2, INTERPRETED).splits == 1
+
+
+@pytest.mark.parametrize("experts", [8, 20, 60, 100, 200])
+@pytest.mark.parametrize("tokens, hidden, dtype", [(2, 520, BF16), (20, 80, BF16), (70, 80, BF16), (20, 80, FP32)])
+def test_every_tile_whoever_is_preferred(tokens, hidden, dtype, experts):
+    """One expert by all, a few, all but one, none: over all widths and heights of tiles, and hidden dimensions that are
+    shared out or whole."""
+    x, router = operands(tokens, hidden, experts, dtype)
+    for preferred, by in ((slice(2, 3), 60), (slice(0, 3), 4), (slice(1, 2), -60), (slice(0), 0)):
+        x[:, -1], router[-1] = 1, 0
+        router[-1, preferred] = by
+        check(x, router, 3)
 
 
 def of_logits(logits, top_k, **kind):
