@@ -3,6 +3,7 @@
     on_ranks(expert_parallel_layer, [(x0, router, up0, down0, 2), (x1, router, up1, down1, 2)], chunks=2)
 
 calls the function once on each rank, with that rank's arguments, and gives the list of what they return.
+`counting_bytes`, put before the function, adds what each rank's all-to-alls sent to whom.
 """
 
 import os
@@ -106,3 +107,21 @@ def on_ranks(function: Callable, arguments: Sequence[tuple], *, seconds: float =
         if missing:
             raise RuntimeError(f"ranks {missing} of {ranks} gave no result in {seconds:g} s")
         return [torch.load(place / f"result{rank}.pt", weights_only=False) for rank in range(ranks)]
+
+
+def counting_bytes(function: Callable, *arguments, **keywords) -> tuple[Any, list[list[int]]]:
+    """(what function(*arguments, **keywords) returns, [bytes that this rank handed over for each rank, its own among
+    them] for each all_to_all_single that was called meanwhile). Of a rank: `on_ranks` calls it."""
+    call, found = dist.all_to_all_single, []
+
+    def counted(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
+        ranks = dist.get_world_size(group)
+        rows = input_split_sizes or [len(input) // ranks] * ranks
+        found.append([many * input[0].nbytes if many else 0 for many in rows])
+        return call(output, input, output_split_sizes, input_split_sizes, group=group, async_op=async_op)
+
+    dist.all_to_all_single = counted
+    try:
+        return function(*arguments, **keywords), found
+    finally:
+        dist.all_to_all_single = call

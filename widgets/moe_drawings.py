@@ -245,6 +245,27 @@ def recorded_lanes(step: Timeline, ranks: Sequence[int] = (0, 1)) -> dict:
     }
 
 
+def time_of(step: Timeline, rank: int) -> dict[str, float]:
+    """Microseconds of a recorded step by what a rank's GPU did: at each moment the first that applies. An exchange's
+    rows travel from when its kernels run on every rank; until then those that run wait."""
+    lanes = [{lane: [s for s in spans if s.lane == lane] for lane in _LANES} for spans in step.ranks]
+    ready = [max(span.start for span in exchange) for exchange in zip(*(lane["link"] for lane in lanes))]
+    mine = [(span.start, span.start + span.us) for span in lanes[rank]["link"]]
+    runs = {
+        "products": [(span.start, span.start + span.us) for span in lanes[rank]["experts"]],
+        "rows travel": [(max(start, begin), end) for (start, end), begin in zip(mine, ready)],
+        "routing and moving rows": [(span.start, span.start + span.us) for span in lanes[rank]["rows"]],
+        "waiting for the other rank": [(start, min(end, begin)) for (start, end), begin in zip(mine, ready)],
+    }
+    last = max(span.start + span.us for spans in step.ranks for span in spans)
+    edges = sorted({0.0, last, *(edge for parts in runs.values() for part in parts for edge in part)})
+    found = dict.fromkeys([*runs, "no kernel"], 0.0)
+    for start, end in zip(edges, edges[1:]):
+        does = (name for name, parts in runs.items() if any(a <= start and end <= b for a, b in parts))
+        found[next(does, "no kernel")] += end - start
+    return found
+
+
 def busy_share(parts: list, whole: float) -> float:
     """The share of a time in which at least one of the intervals (start, end, ...) runs."""
     busy, last = 0.0, float("-inf")

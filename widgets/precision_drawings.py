@@ -84,3 +84,43 @@ def packed(ways: dict, title: str, about: str) -> Panel:
             told[-1] += f" and {words}"
         y += line if group else line - 24
     return picture(title, figure, f"{about}: {'; '.join(told)}.")
+
+
+def word_steps(steps: dict, title: str, about: str) -> Panel:
+    """A 32-bit word after each step of its unpacking, one box a bit, and below the last one the fields of two bf16.
+
+    steps: {what is done: a letter for each bit, from bit 31 on: s, e, m for the sign, exponent, mantissa of a code that
+    is followed, - for a bit of another code, . for a zero}; about: what is shown, for the sentence.
+    """
+    side, line, head, left, gap = 17, 34, 24, 186, 8
+    colours = {"s": RED, "e": GREEN, "m": BLUE, "-": "#d9d9d9", ".": "white"}
+    figure, axes = page(head + line * len(steps) + 24)
+
+    def x(bit):
+        return left + (31 - bit) * side + gap * (bit < 16)
+
+    for bit in (31, 16, 15, 0):
+        axes.text(x(bit) + side / 2, head - 12, str(bit), fontsize=9, ha="center", va="center")
+    for row, (name, letters) in enumerate(steps.items()):
+        y = head + row * line
+        axes.text(left - 12, y + side / 2, name, fontsize=9.5, ha="right", va="center")
+        for bit, letter in zip(range(31, -1, -1), letters):
+            box(axes, x(bit), y, side, side, colours[letter])
+    y = head + line * len(steps) - 10
+    axes.text(left - 12, y + 10, "as two bf16", fontsize=9.5, ha="right", va="center")
+    for low in (0, 16):
+        for first, last, name in ((15, 15, "s"), (14, 7, "exponent"), (6, 0, "mantissa")):
+            start, end = x(low + first) + 2, x(low + last) + side - 2
+            axes.plot([start, end], [y, y], color="black", linewidth=1)
+            axes.text((start + end) / 2, y + 11, name, fontsize=9, ha="center", va="center")
+    said = []
+    for name, letters in steps.items():
+        places = {letter: [31 - at for at, each in enumerate(letters) if each == letter] for letter in "sm"}
+        said.append(
+            f"{name}: "
+            + ", ".join(
+                f"{word} in bit{'s' * (len(places[letter]) > 1)} {' and '.join(map(str, places[letter]))}"
+                for letter, word in (("s", "sign"), ("m", "mantissa"))
+            )
+        )
+    return picture(title, figure, f"{about}. {'; '.join(said)}.")

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from instruments.ranks import on_ranks
+from instruments.ranks import counting_bytes, on_ranks
 
 
 def told(value, keep=None, scale=1):
@@ -14,6 +14,16 @@ def told(value, keep=None, scale=1):
     total = value["number"] * scale
     dist.all_reduce(total)
     return {"total": total, "rank": dist.get_rank(), "keep": keep}
+
+
+def swaps(rows, splits):
+    """Both ranks send so many rows to each; then an all-to-all of equal parts."""
+    mine = splits[dist.get_rank()]
+    received = rows.new_empty(2 * mine, rows.shape[1])
+    dist.all_to_all_single(received, rows, [mine, mine], splits)
+    numbers = torch.ones(2, dtype=torch.int32, device=rows.device)
+    dist.all_to_all_single(torch.empty_like(numbers), numbers)
+    return received
 
 
 def fails(rank):
@@ -31,6 +41,14 @@ def test_every_rank_gets_its_arguments_and_gives_its_result():
     assert [result["rank"] for result in results] == [0, 1]
     assert [result["keep"] for result in results] == [None, [True]]
     assert all(result["total"].tolist() == [10, 10] for result in results)
+
+
+def test_bytes_are_counted_by_whom_they_go_to():
+    rows = torch.arange(12.0).view(4, 3)
+    found = on_ranks(counting_bytes, [(swaps, rows, [1, 3]), (swaps, rows, [1, 3])])
+    assert [sent for _, sent in found] == [[[12, 36], [4, 4]]] * 2
+    assert torch.equal(found[0][0], rows[[0, 0]]) and torch.equal(found[1][0], rows[[1, 2, 3] * 2])
+    assert dist.all_to_all_single.__name__ == "all_to_all_single"
 
 
 @pytest.mark.once

@@ -1,7 +1,7 @@
 import pytest
 
 from instruments.results import Span, Timeline
-from widgets.moe_drawings import busy_share, exchange, recorded_lanes, tile_schedule, timeline, token_path
+from widgets.moe_drawings import busy_share, exchange, recorded_lanes, tile_schedule, time_of, timeline, token_path
 
 APART = {"link": [(0, 1e-3, "dispatch"), (3e-3, 4e-3, "combine")], "experts": [(1e-3, 3e-3, "products")]}
 CHUNKS = {
@@ -76,3 +76,17 @@ def test_a_recorded_step_becomes_lanes():
     assert lanes["products of rank 0"][0][2] == "products" and lanes["rows of rank 0"][0][2].startswith("routing")
     assert lanes["products of rank 1"] == [] and len(recorded_lanes(step, ranks=[1])) == 3
     assert timeline({"M": lanes}, "T", "A").sentence.startswith("A: M 350 µs, link of rank 0 busy 29%")
+
+
+def test_the_time_of_a_step_is_shared_out():
+    """Rank 0 is ready at 10, rank 1 at 30; rows travel to 50; the second rank's product runs while rows come back."""
+
+    def spans(*parts):
+        return [Span(lane=lane, name=lane, start=float(start), us=float(end - start)) for lane, start, end in parts]
+
+    first = spans(("rows", 0, 5), ("link", 10, 49), ("experts", 55, 70), ("link", 72, 100))
+    second = spans(("rows", 20, 28), ("link", 30, 50), ("experts", 55, 90), ("link", 80, 99))
+    step = Timeline(model="M", routing="even", link="NVLink", chunks=1, sms=0, rows=(1, 1), ranks=[first, second])
+    names = "products", "rows travel", "routing and moving rows", "waiting for the other rank", "no kernel"
+    for rank, times in enumerate(((15, 19 + 20, 5, 20 + 8, 5 + 6 + 2), (35, 20 + 9, 8, 0, 20 + 2 + 5 + 1))):
+        assert time_of(step, rank) == dict(zip(names, times))
