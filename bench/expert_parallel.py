@@ -14,6 +14,7 @@ nothing. What is written: instruments/results.py.
 
 import argparse
 import json
+import math
 import os
 import sys
 import tempfile
@@ -44,13 +45,15 @@ MODELS = {"Mixtral": cases.MIXTRAL, "fine": cases.FINE}
 DRY = {"Mixtral": (4, 2, 32, 40), "fine": (8, 3, 24, 16)}
 TOKENS, FEW, DRY_TOKENS = cases.PREFILL, 64, 16  # of each rank
 ROUTINGS = ("even", "zipf", "zipf, spread")  # spread: experts, from the most drawn on, dealt to ranks to and fro
-CTAS = (0, 8, 16, 32)  # thread blocks that NCCL may use, 0 for its choice
+CTAS = (0, 8, 16, 32, 64)  # thread blocks that NCCL may use, 0 for its choice
 SPARED = ((0, 0), (0, 32), (116, 0), (116, 16), (124, 8), (100, 0))  # multiprocessors for products, 0 for all; CTAS
+IN_A_ROW = 8  # steps, one after the other, as the layers of a model are
 MESSAGES = [1 << power for power in range(14, 30)]  # bytes that a rank sends to the others
 
 
-def timed(call: Callable, dry: bool, rounds: int = 15, calls: int = 1) -> dict:
-    """Microseconds of a call on the slowest rank: median and quantiles over rounds of so many calls."""
+def timed(call: Callable, dry: bool, rounds: int = 15, calls: int = 1, each: int = 1) -> dict:
+    """Microseconds of a call on the slowest rank: median and quantiles over rounds of so many calls, one after the
+    other, before which the ranks wait for each other. each: how many of what is timed a call does."""
     seconds = []
     warm_up, rounds = (0, 1) if dry else (3, rounds)
     for turn in range(warm_up + rounds):
@@ -67,7 +70,7 @@ def timed(call: Callable, dry: bool, rounds: int = 15, calls: int = 1) -> dict:
                 call()
             end.record()
             end.synchronize()
-            took = start.elapsed_time(end) / 1e3 / calls
+            took = start.elapsed_time(end) / 1e3 / calls / each
         if turn >= warm_up:
             seconds.append(took)
     slowest = torch.tensor(seconds, dtype=torch.float32, device=device())
@@ -86,18 +89,26 @@ def group_of(ctas: int, dry: bool):
     return dist.new_group(pg_options=options)
 
 
-def all_to_all(dry: bool) -> list[AllToAll]:
-    """Each rank sends every other one the same."""
+def all_to_all(dry: bool, graph: bool = False) -> list[AllToAll]:
+    """Each rank sends every other one the same. graph: the calls are replayed from one."""
     ranks, found = dist.get_world_size(), []
-    for ctas in (0,) if dry else CTAS:
+    for ctas in (0,) if dry or graph else CTAS:
         group = group_of(ctas, dry)
         for nbytes in MESSAGES[:2] if dry else MESSAGES:
             part = nbytes // max(1, ranks - 1)
             sent = torch.ones(ranks * part, dtype=torch.uint8, device=device())
             received = torch.empty_like(sent)
             calls = max(1, min(50, (1 << 30) // nbytes))
-            times = timed(lambda: dist.all_to_all_single(received, sent, group=group), dry, 10, calls)
-            found.append(AllToAll(bytes=nbytes, ctas=ctas, **times, gbps=nbytes / times["us"] / 1e3))
+
+            def call():
+                dist.all_to_all_single(received, sent, group=group)
+
+            def row():
+                for _ in range(calls):
+                    call()
+
+            times = timed(from_graph(row, dry), dry, 10, each=calls) if graph else timed(call, dry, 10, calls)
+            found.append(AllToAll(bytes=nbytes, ctas=ctas, graph=graph, **times, gbps=nbytes / times["us"] / 1e3))
     return found
 
 
@@ -269,8 +280,14 @@ def steps(dry: bool, link: str = "NVLink", wanted: tuple = ()) -> list[Step]:
 
                 found.append(Step(part="whole", chunks=chunks, sms=sms, ctas=ctas, **known, **timed(step, dry)))
                 if (sms, ctas) == (0, 0):
-                    times = timed(counts_known(step), dry)
-                    found.append(Step(part="counts known", chunks=chunks, sms=0, ctas=0, **known, **times))
+                    told = counts_known(step)
+                    for part, call, calls in (
+                        ("counts known", told, 1),
+                        ("whole, in a row", step, IN_A_ROW),
+                        ("counts known, in a row", told, IN_A_ROW),
+                    ):
+                        times = timed(call, dry, calls=1 if dry else calls)
+                        found.append(Step(part=part, chunks=chunks, sms=0, ctas=0, **known, **times))
     return found
 
 
@@ -291,7 +308,8 @@ def spans_of(trace: dict, chunks: int, counts: bool = True) -> list[Span]:
             lane, name = "experts", products.pop(0) if products else "product"
         elif not name.endswith("_kernel") or "::" in name:
             name = "torch"
-        found.append(Span(lane=lane, name=name, start=event["ts"], us=event["dur"]))
+        blocks = math.prod(event.get("args", {}).get("grid", (0,)))
+        found.append(Span(lane=lane, name=name, start=event["ts"], us=event["dur"], blocks=blocks))
     return found
 
 
@@ -370,17 +388,19 @@ def fast_link(dry: bool, folder: str):
 
 def graphs(dry: bool, folder: str):
     """Steps from graphs, in a run of their own: a step that cannot be captured costs no other part."""
+    write(folder, "graph_all_to_all", all_to_all(dry, graph=True))
     write(folder, "graph_steps", graphed_steps(dry))
-    wanted = [("fine", "even", 1, 0), ("fine", "even", 2 if dry else 4, 0)]
+    wanted = [("fine", routing, 1, 0) for routing in ROUTINGS]
+    wanted += [("fine", "even", 2, 0)] if dry else [("fine", "even", 4, 0), ("fine", "even", 4, 100)]
     write(folder, "graph_timelines", timelines(dry, wanted=tuple(wanted), part="graph"))
 
 
 def slow_link(dry: bool, folder: str):
     """A few of the same, for a process that NCCL_P2P_DISABLE was set for."""
-    chunks, link = 2 if dry else 4, "host memory"
+    link, plans = "host memory", ((1, 0), (2, 0)) if dry else ((1, 0), (4, 0), (2, 0), (2, 100))
     parts = {
         "slow_steps": lambda: steps(dry, link, (("fine", "even", TOKENS),)),
-        "slow_timelines": lambda: timelines(dry, link, [("fine", "even", 1, 0), ("fine", "even", chunks, 0)]),
+        "slow_timelines": lambda: timelines(dry, link, [("fine", "even", *plan) for plan in plans]),
     }
     for part, measure in parts.items():
         write(folder, part, measure())

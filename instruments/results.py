@@ -296,7 +296,7 @@ class Machine(Record):
 class AllToAll(Record):
     """Every rank sends each of the others as many bytes. bytes: that a rank sends to all others together, what stays
     with it not counted; gbps: these over us, one direction. ctas: thread blocks that NCCL may use, before others' that
-    wait; 0 for its own choice, and no preference."""
+    wait; 0 for its own choice, and no preference. graph: replayed from a CUDA graph, and not called."""
 
     bytes: int
     ctas: int
@@ -304,6 +304,7 @@ class AllToAll(Record):
     us_p20: float
     us_p80: float
     gbps: float
+    graph: bool = False
 
 
 class Same(Record):
@@ -325,9 +326,9 @@ class Same(Record):
 class Step(Record):
     """A forward step of the layer; us: of the slowest rank. part: whole; counts known, the same without their exchange,
     so that the host waits for nothing; graph, that again as replayed from a CUDA graph; products, without the
-    exchanges; or exchanges, without the products. tokens: of each rank. sms: multiprocessors for products, 0 for all;
-    ctas: as in AllToAll. link: as in Timeline. rows: that each rank multiplies; sent: bytes that each rank sends to
-    others in dispatch."""
+    exchanges; or exchanges, without the products. "..., in a row": a step of several, one after the other. tokens: of
+    each rank. sms: multiprocessors for products, 0 for all; ctas: as in AllToAll. link: as in Timeline. rows: that each
+    rank multiplies; sent: bytes that each rank sends to others in dispatch."""
 
     model: str
     routing: str
@@ -350,12 +351,13 @@ class Step(Record):
 
 class Span(Record):
     """A kernel on a GPU: which lane it is in (link, experts, rows), what it does, when it begins and how long it takes,
-    in microseconds."""
+    in microseconds. blocks: thread blocks that it was launched with; 0 where that was not recorded."""
 
     lane: str
     name: str
     start: float
     us: float
+    blocks: int = 0
 
 
 class Timeline(Record):

@@ -115,13 +115,17 @@ def expert_parallel(
 
     def draw(tokens, ranks, experts, hidden, inter, skew, link, chunks):
         tokens, hidden, inter, (experts, top_k) = round(tokens), round(hidden), round(inter), EXPERTS[experts]
+        limits = f" {experts} experts go to at most {experts} ranks." if ranks > experts else ""
         ranks = min(ranks, experts)
-        chunks = min(chunks, experts // ranks)
+        own = experts // ranks
+        if chunks > own:
+            limits += f" {own} expert{'s' * (own > 1)} a rank can be cut into at most {own} chunk{'s' * (own > 1)}."
+        chunks = min(chunks, own)
         counts, rate = rows(tokens, ranks, experts, top_k, skew), LINKS[link].rate
         steps = [schedule(chunks_of(counts, hidden, inter, many, rate)) for many in (1, chunks)]
         picture.show(steps, chunks)
         moved = expert_parallel_traffic(counts.tolist(), hidden, torch.bfloat16)
-        return _sentence(tokens, ranks, (experts, top_k), moved, link, steps, chunks)
+        return _sentence(tokens, ranks, (experts, top_k), moved, link, steps, chunks) + limits
 
     controls = {
         "tokens": Powers("tokens, each", 0, math.log2(routing.TOKENS), tokens),
@@ -181,7 +185,7 @@ class _Picture:
         ):
             self.figure.text(x, 0.965, words, color=colour, **look)
         edge = {"edgecolor": "white", "linewidth": 0.8}
-        self.dispatch, self.combine = Boxes(top, ORANGE, **edge), Boxes(top, BLUE, hatch="..", **edge)
+        self.dispatch, self.combine = Boxes(top, ORANGE, **edge), Boxes(top, BLUE, **edge)
         self.products = Boxes(top, GREEN, hatch="//", **edge)
         low = self.figure.add_axes((0.27, 0.085, 0.69, 0.265))
         low.set(xscale="log", xlim=(_FASTEST, _SLOWEST), ylim=(3.6, -0.6), yticks=[])

@@ -70,7 +70,7 @@ def permutation_steps(step: int = 7, routing: str = "any") -> Panel:
     return Panel("Slots sorted by expert", picture.figure, controls, draw).set(step=step, routing=routing)
 
 
-_HEAD = 3.0  # top of the table, whose columns are the experts
+_HEAD = 3.1  # top of the table, whose columns are the experts
 
 
 def _column(expert: int) -> float:
@@ -78,7 +78,18 @@ def _column(expert: int) -> float:
 
 
 def _line(at: int) -> float:
-    return 4.2 + 0.8 * at
+    return 4.3 + 0.8 * at
+
+
+#: Where the way from a slot to its row can pass the table: left of it, and between its columns.
+_GAPS = np.array([1.0, *(_column(expert) + 1.1 for expert in range(EXPERTS + 1))])
+
+
+def _way(slot: int, row: int) -> tuple[list, list]:
+    """x and y of the line from a slot to its row, which passes no words."""
+    start, end = slot + 0.5, row + 0.5
+    gap = _GAPS[np.argmin(abs(_GAPS - start) + abs(_GAPS - end))]
+    return [start, start, gap, gap, end, end], [2.65, 2.87, 2.87, 7.4, 7.4, 8]
 
 
 class _Picture:
@@ -87,7 +98,7 @@ class _Picture:
     def __init__(self):
         self.figure = canvas(height=330)
         axes = self.axes = self.figure.add_axes((0, 0, 1, 1))
-        axes.set(xlim=(-2.35, SLOTS + 0.45), ylim=(10.35, -0.7))
+        axes.set(xlim=(-2.35, SLOTS + 0.45), ylim=(10.9, -0.7))
         axes.axis("off")
         edge = {"edgecolor": BLACK, "linewidth": 0.8}
         self.chosen = None  # the slots, which stay as they are while steps are taken
@@ -110,7 +121,7 @@ class _Picture:
         self.rows, self.places, self.tokens = (
             [self._word(at + 0.5, y, "", **moving) for at in range(SLOTS)] for y in (8.5, 2.3, 9.5)
         )
-        self.bounds = [self._word(0, 7.66, "", **moving) for _ in range(EXPERTS)]
+        self.bounds = [self._word(0, 10.35, "", **moving) for _ in range(EXPERTS)]
         lines = (*(f"counts of program {program}" for program in range(PROGRAMS)), "together", "offsets")
         for expert in range(EXPERTS):
             self._word(_column(expert), _HEAD + 0.33, f"{expert}", ha="center")
@@ -154,6 +165,6 @@ class _Picture:
             seen = step >= SUM and last > first
             text.set(text=f"expert {expert}" if seen else "", x=(first + last) / 2)
         slot = moved - 1
-        self.way.set_data(*(([], []) if slot < 0 else ([slot + 0.5, rows[slot] + 0.5], [2.65, 8])))
+        self.way.set_data(*(([], []) if slot < 0 else _way(slot, rows[slot])))
         x, y = ([slot, rows[slot]], [0, 8]) if slot >= 0 else ([], [])
         self.mark.place(np.array(x, float) + 0.04, np.array(y, float), 0.92, 1)

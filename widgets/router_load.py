@@ -62,7 +62,7 @@ def _sentence(tokens: int, top_k: int, rows, kept, room: int | None, loads) -> s
         said += f"{rows[0]:,} for each expert. "
     else:
         said += f"{number(slots / experts, digits=3)} an expert on average. Expert {rows.argmax()} gets most, "
-        said += f"{rows.max():,}, {number(rows.max() * experts / slots, digits=3)} times the mean; "
+        said += f"{rows.max():,}, {_above(rows)}; "
         said += f"{idle} of {experts} get none. " if idle else f"the fewest are {rows.min():,}. "
     if room is not None:
         dropped = int((rows - kept).sum())
@@ -72,11 +72,17 @@ def _sentence(tokens: int, top_k: int, rows, kept, room: int | None, loads) -> s
         return said + f"One rank computes {_rows(loads[0])}."
     if loads.max() == loads.min():
         return said + f"Each of {len(loads)} ranks has {_rows(loads[0])}: none waits for another."
+    idle = f"{1 - loads.mean() / loads.max():.0%}"
     return said + (
-        f"Of {len(loads)} ranks rank {loads.argmax()} has most, {_rows(loads.max())}, "
-        f"{number(loads.max() / loads.mean(), digits=3)} times the mean: until it is done, the ranks are idle "
-        f"{1 - loads.mean() / loads.max():.0%} of the time."
+        f"Of {len(loads)} ranks rank {loads.argmax()} has most, {_rows(loads.max())}, {_above(loads)}: until it is "
+        f"done, the ranks are idle {'less than 1%' if idle == '0%' else idle} of the time."
     )
+
+
+def _above(counts) -> str:
+    """How far the largest of unequal counts is above their mean."""
+    said = number(counts.max() / counts.mean(), digits=3)
+    return "hardly more than the mean" if said == "1" else f"{said} times the mean"
 
 
 def _rows(count: int) -> str:

@@ -16,7 +16,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "bench" / "expert_parallel.py"
 
 
 def event(name, ts, cat="kernel"):
-    return {"cat": cat, "name": name, "ts": ts, "dur": 2.0}
+    return {"cat": cat, "name": name, "ts": ts, "dur": 2.0, "args": {"grid": [4, 3, 1]}}
 
 
 def test_a_trace_becomes_spans():
@@ -42,7 +42,7 @@ def test_a_trace_becomes_spans():
         ("experts", "down 1"),
         ("link", "combine 1"),
     ]
-    assert [span.start for span in spans] == list(range(1, 8)) and spans[0].us == 2
+    assert [span.start for span in spans] == list(range(1, 8)) and (spans[0].us, spans[0].blocks) == (2, 12)
     told = bench.spans_of(trace, chunks=2, counts=False)
     assert [span.name for span in told if span.lane == "link"] == ["dispatch 1", "dispatch 2", "combine 1"]
 

@@ -70,8 +70,11 @@ def test_a_combine_waits_for_the_slowest_rank():
 
 def test_chunks_are_at_most_a_ranks_experts():
     panel = expert_parallel(experts="8, top-2", ranks=8, chunks=4)
-    assert "is waiting for rows" in panel.sentence and "chunks" not in panel.sentence
-    assert "In 2 chunks, if" in panel.set(ranks=4).sentence and "8 ranks" in panel.set(ranks=32).sentence
+    assert "is waiting for rows. 1 expert a rank can be cut into at most 1 chunk." in panel.sentence
+    assert "In 2 chunks, if" in panel.set(ranks=4).sentence and "2 experts a rank can be" in panel.sentence
+    assert panel.set(chunks=2).sentence.endswith("is waiting for rows.")
+    many = panel.set(ranks=32).sentence
+    assert many.startswith("8 ranks") and "8 experts go to at most 8 ranks. 1 expert a rank" in many
 
 
 def test_a_slow_link_cannot_be_hidden():

@@ -1,7 +1,11 @@
+import itertools
 import re
 
+import numpy as np
 import pytest
+from matplotlib.transforms import Bbox
 
+from tests.widgets.corners import texts_of
 from widgets import permutation_steps
 from widgets.permutation_steps import LAST, ROUTINGS, SLOTS, SUM
 
@@ -31,3 +35,16 @@ def test_every_step_changes_the_picture():
     assert len(set(pictures)) == LAST + 1 and panel.set(routing="expert 2 for all").png not in pictures
     with pytest.raises(Exception, match="routing: got 'even'"):
         permutation_steps(routing="even")
+
+
+def test_the_way_to_a_row_passes_no_words():
+    panel = permutation_steps()
+    (way,) = (line for line in panel.figure.axes[0].lines if line.get_animated())
+    for routing, slot in itertools.product(ROUTINGS, range(SLOTS)):
+        panel.set(step=SUM + 1 + slot, routing=routing)
+        words = [text for text in texts_of(panel.figure) if text.get_text()]
+        boxes = [text.get_window_extent().shrunk(0.9, 0.9) for text in words]
+        corners = way.get_transform().transform(way.get_xydata())
+        for part in itertools.pairwise(corners):
+            line = Bbox([np.minimum(*part), np.maximum(*part)])
+            assert [text.get_text() for text, box in zip(words, boxes) if line.overlaps(box)] == [], (routing, slot)

@@ -65,6 +65,13 @@ def test_all_experts_chosen_are_even():
     assert "One rank computes 32,768 rows" in panel.set(ranks=1).sentence
 
 
+def test_loads_that_are_nearly_even_are_told_so():
+    panel = router_load(8192, 8, 7, 0, ranks=2)
+    rows = by_hand(8192, 8, 7, 0)
+    assert 1 < max(rows) / (8192 * 7 / 8) < 1.005 and f"{max(rows):,}, hardly more than the mean; " in panel.sentence
+    assert "hardly more than the mean: until it is done, the ranks are idle less than 1% of the time" in panel.sentence
+
+
 def test_more_room_drops_less():
     panel = router_load(skew=1.5)
     sentences = [panel.set(capacity=name).sentence for name, room in CAPACITIES.items() if room]
