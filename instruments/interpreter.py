@@ -430,6 +430,7 @@ class Launch:
     def __init__(self, kernel: JITFunction, grid: tuple, arguments: list, guard: Guard, backwards: bool = False):
         self.kernel, self.grid, self.arguments, self.guard = kernel, grid, arguments, guard
         self.program, self.backwards = (0, 0, 0), backwards
+        self.filled = False  # whether the load that runs was given an `other`
 
     def resolve(self, kind: str, ptrs: TensorHandle, mask) -> tuple[TensorHandle, TensorHandle]:
         """Tagged pointers and a mask, as real addresses and a mask with only the lanes that may be performed."""
@@ -517,7 +518,8 @@ def _guarded_load(method):
         if _running:
             ptrs, mask = _running[-1].resolve("read", ptrs, mask)
             element = ptrs.get_element_ty()
-            if other is None and element in _NAN:  # a GPU leaves masked lanes undefined; a zero would hide their use
+            # a GPU leaves masked lanes undefined; a zero would hide their use
+            if other is None and element in _NAN and not _running[-1].filled:
                 other = TensorHandle(np.full(ptrs.data.shape, _NAN[element]), element)
         return method(self, ptrs, mask, other, *rest, **kwargs)
 
@@ -617,6 +619,22 @@ def _broadcast(method):
     return broadcast
 
 
+def _told_of_other(method):
+    """The semantic's load, which passes an `other` on if it is true: a zero of one element is not, and the
+    builder would take it for none."""
+
+    def load(ptr, mask, other, *rest, **kwargs):
+        if not _running:
+            return method(ptr, mask, other, *rest, **kwargs)
+        _running[-1].filled = other is not None
+        try:
+            return method(ptr, mask, other, *rest, **kwargs)
+        finally:
+            _running[-1].filled = False
+
+    return load
+
+
 def _remembered_tensor(method):
     """tl.tensor's __init__, whose shape and number of elements are made once for each shape."""
     known = {}
@@ -661,6 +679,7 @@ def _install():
     stock._get_np_dtype = _remembered_dtype(stock._get_np_dtype)
     semantic = stock.interpreter_semantic
     semantic.broadcast_impl_value = _broadcast(semantic.broadcast_impl_value)
+    semantic.load = _told_of_other(semantic.load)
 
 
 _install()

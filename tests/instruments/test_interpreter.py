@@ -794,6 +794,24 @@ def test_masked_lanes_without_other_are_undefined_not_zero(dtype):
 
 
 @triton.jit
+def one_masked_kernel(x_ptr, y_ptr, on, TILE: tl.constexpr):
+    tl.store(y_ptr, tl.load(x_ptr, mask=on > 0, other=0.0))
+    tl.store(y_ptr + 1, tl.load(x_ptr, mask=on > 0, other=2.0))
+    one = tl.arange(0, TILE)
+    tl.store(y_ptr + 2 + one, tl.load(x_ptr + one, mask=one < on, other=0.0))
+    tl.store(y_ptr + 3, tl.load(x_ptr, mask=on > 0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_a_masked_element_alone_holds_its_other_zero_too(dtype):
+    """A zero of one element is false in Python, and Triton asks `if other`."""
+    y = torch.full((4,), 9, dtype=dtype)
+    with backend.interpret():
+        one_masked_kernel[(1,)](torch.full((1,), torch.nan, dtype=dtype), y, 0, TILE=1)
+    assert y[:3].tolist() == [0, 2, 0] and y[3].isnan()
+
+
+@triton.jit
 def take_places(next_ptr, places_ptr, N: tl.constexpr):
     i = tl.program_id(0) * N + tl.arange(0, N)
     tl.store(places_ptr + i, tl.atomic_add(next_ptr + i * 0, 1))
