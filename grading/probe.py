@@ -228,18 +228,14 @@ def _same(before, after) -> bool:
 @contextmanager
 def poisoned():
     """New tensors hold NaN (the largest integer) instead of whatever the memory held before."""
-    before = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.utils.deterministic.fill_uninitialized_memory,
-    )
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.set_deterministic_debug_mode("warn")  # torch.use_deterministic_algorithms imports Inductor: seconds
     torch.utils.deterministic.fill_uninitialized_memory = True
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = before[2]
+        torch.set_deterministic_debug_mode(before[0])
+        torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
 # ---------------------------------------------------------------- what comes back
@@ -528,6 +524,11 @@ class Operations(torch.utils._python_dispatch.TorchDispatchMode):
 
     clock: tells the time, in launches. written: {address of a storage: when an operation last wrote to it}.
     """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False, or torch would import its compiler first, seconds of each check: nothing is compiled in a mode."""
+        return False
 
     def __init__(self, clock=lambda: 0, off: bool = False):
         super().__init__()

@@ -195,6 +195,12 @@ def test_a_plan_covers_k_once(scheme):
                 assert (chosen.splits - 1) * chosen.split_words < words <= chosen.splits * chosen.split_words
 
 
+def test_few_rows_of_int4_get_the_smaller_step():
+    """128 programs leave multiprocessors of an H200 idle, and 448 do not; an A100 has fewer to fill."""
+    for N, gpu, slices in ((4096, H200, 4), (14_336, H200, 8), (4096, A100, 8)):
+        assert plan(1, N, 14_336, SCHEMES["int4_g128"], None, gpu).tile["SLICES"] == slices
+
+
 def empty_weight(N, K, scheme) -> Quantized:
     scheme = SCHEMES[scheme]
     stored = ((scheme.codes_shape(N, K), scheme.code_dtype), (scheme.scales_shape(N, K), scheme.scale_dtype))
