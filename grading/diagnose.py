@@ -654,9 +654,18 @@ def _holes(e: Expected, t: record.Counts, kernels: list) -> Finding:
     return Finding("unwritten", text)
 
 
+#: What hands numbers of a tensor to Python: `.item()`, `int(...)`, `if` and the like all come down to the first
+READINGS = ("_local_scalar_dense", "tolist", "numpy")
+
+
 def operations(task: Task, arguments: dict, done: dict):
-    """What torch itself did: more than a tile at once, or, beside a kernel, more than a vector's worth."""
-    done = {name: count for name, count in done.items() if name not in task.torch_operations}
+    """What torch itself did: more than a tile at once, or, beside a kernel, more than a vector's worth; what the host
+    read, where it must not."""
+    read = [name for name in READINGS if name in done]
+    if task.no_readback and read:
+        said = "a number of a tensor" if read[0] == READINGS[0] else f"a tensor, by `{read[0]}`"
+        yield Finding("readback", f"the host reads {said}")
+    done = {name: count for name, count in done.items() if name not in (*task.torch_operations, *READINGS)}
     if not done:
         return
     operation, elements = max(done.items(), key=lambda item: item[1])

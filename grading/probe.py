@@ -228,18 +228,14 @@ def _same(before, after) -> bool:
 @contextmanager
 def poisoned():
     """New tensors hold NaN (the largest integer) instead of whatever the memory held before."""
-    before = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-        torch.utils.deterministic.fill_uninitialized_memory,
-    )
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    before = torch.get_deterministic_debug_mode(), torch.utils.deterministic.fill_uninitialized_memory
+    torch.set_deterministic_debug_mode("warn")  # torch.use_deterministic_algorithms imports Inductor: seconds
     torch.utils.deterministic.fill_uninitialized_memory = True
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
-        torch.utils.deterministic.fill_uninitialized_memory = before[2]
+        torch.set_deterministic_debug_mode(before[0])
+        torch.utils.deterministic.fill_uninitialized_memory = before[1]
 
 
 # ---------------------------------------------------------------- what comes back
@@ -306,7 +302,12 @@ class Recorder:
     def call(self, case: str, function, arguments: dict) -> tuple:
         """(what `function` returned, {torch operation: elements}); the call is added to the trace of the case."""
         call = _Call(self, f"{case}.{len(self.trace.calls.get(case, []))}", arguments)
-        with poisoned(), Operations(lambda: len(call.launches)) as watch, backend.recording(call.launch):
+        with (
+            poisoned(),
+            Operations(lambda: len(call.launches)) as watch,
+            Readings(watch.done),
+            backend.recording(call.launch),
+        ):
             returned = function(*arguments.values())
         items = list(returned)[:100] if isinstance(returned, (tuple, list)) else [returned]
         told = record.Call(
@@ -413,7 +414,7 @@ class _Call:
         """Write a launch down; `launch.others` are the same launch with an autotuner's other configs."""
         if len(self.launches) >= MAX_LAUNCHES:
             raise RuntimeError(f"more than {MAX_LAUNCHES:,} kernels were launched in one call")
-        with torch.utils._python_dispatch._disable_current_modes():
+        with torch.utils._python_dispatch._disable_current_modes(), torch._C.DisableTorchFunction():
             self.launches.append(self._launch(launch))
 
     def _launch(self, launch) -> record.Launch:
@@ -524,6 +525,11 @@ class Operations(torch.utils._python_dispatch.TorchDispatchMode):
     clock: tells the time, in launches. written: {address of a storage: when an operation last wrote to it}.
     """
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """False, or torch would import its compiler first, seconds of each check: nothing is compiled in a mode."""
+        return False
+
     def __init__(self, clock=lambda: 0, off: bool = False):
         super().__init__()
         self.done, self.written, self.clock, self.off = {}, {}, clock, off
@@ -544,6 +550,22 @@ class Operations(torch.utils._python_dispatch.TorchDispatchMode):
             elements = max((t.numel() for t in flat if isinstance(t, torch.Tensor)), default=0)
             self.done[name[-1]] = max(elements, self.done.get(name[-1], 0))
         return result
+
+
+class Readings(torch.overrides.TorchFunctionMode):
+    """Adds to `done`, {operation: elements}, what hands a whole tensor to Python and is no operation of torch's."""
+
+    NAMES = ("tolist", "numpy")
+
+    def __init__(self, done: dict):
+        super().__init__()
+        self.done = done
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        name = getattr(func, "__name__", "")
+        if name in self.NAMES:
+            self.done[name] = max(args[0].numel(), self.done.get(name, 0))
+        return func(*args, **(kwargs or {}))
 
 
 def _is_view(func) -> bool:

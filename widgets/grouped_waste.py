@@ -1,8 +1,6 @@
 """The panel of what grouped products waste: rows multiplied that nobody asked for, in tiles of every group and in a
 batch padded to the largest, and whether they cost time."""
 
-import math
-
 import numpy as np
 import torch
 
@@ -10,7 +8,7 @@ from instruments.gpus import GPU, GPUS
 from kernels.grouped_matmul import grouped_matmul_traffic
 from widgets import routing
 from widgets.boxes import Boxes
-from widgets.panel import BLUE, GREEN, ORANGE, Example, Panel, Powers, canvas, menu, real, whole
+from widgets.panel import BLUE, GREEN, ORANGE, Example, Panel, Powers, canvas, menu
 from widgets.words import number, time
 
 EXAMPLE = Example(typed="4096", told="4,096 tokens", shown={"tokens": 64})
@@ -72,10 +70,7 @@ def grouped_waste(
         return _sentence(tokens, top_k, counts, tile, rows, bounds, card)
 
     controls = {
-        "tokens": Powers("tokens", 0, math.log2(routing.TOKENS), tokens),
-        "experts": Powers("experts", 3, math.log2(routing.EXPERTS), experts, alone=True),
-        "top_k": whole("top-k", 1, routing.TOP_K, top_k),
-        "skew": real("skew", 0, 2, skew, 0.1),
+        **routing.controls(tokens, experts, top_k, skew),
         "tile": Powers("rows of a tile", 4, 8, tile, alone=True),
         "shape": menu("K x N", SHAPES, "2048 x 1408"),
         "gpu": menu("GPU", CARDS, "H200"),

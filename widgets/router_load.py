@@ -1,14 +1,12 @@
 """The router load panel: how many rows each expert gets, what a capacity drops, and how long ranks wait for the slowest
 of them."""
 
-import math
-
 import numpy as np
 
 from kernels.moe_permute import expert_capacity
 from widgets import routing
 from widgets.boxes import Boxes
-from widgets.panel import BLACK, BLUE, INK_RED, RED, SKY, Example, Panel, Powers, canvas, menu, real, whole
+from widgets.panel import BLACK, BLUE, INK_RED, RED, SKY, Example, Panel, canvas, menu
 from widgets.words import number
 
 EXAMPLE = Example(typed="4096", told="4,096 tokens", shown={"tokens": 64})
@@ -45,10 +43,7 @@ def router_load(
         return _sentence(tokens, top_k, rows, kept, room, loads)
 
     controls = {
-        "tokens": Powers("tokens", 0, math.log2(routing.TOKENS), tokens),
-        "experts": Powers("experts", 3, math.log2(routing.EXPERTS), experts, alone=True),
-        "top_k": whole("top-k", 1, routing.TOP_K, top_k),
-        "skew": real("skew", 0, 2, skew, 0.1),
+        **routing.controls(tokens, experts, top_k, skew),
         "capacity": menu("capacity", CAPACITIES, "none, all kept"),
         "ranks": menu("ranks", RANKS, 4),
     }

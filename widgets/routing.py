@@ -5,9 +5,12 @@ in proportion to n**-s. A token's experts are drawn one after another without pu
 of logits log(popularity) + Gumbel noise are (Kool, van Hoof and Welling 2019): a router of skew 0 knows nothing.
 """
 
+import math
 from functools import lru_cache
 
 import numpy as np
+
+from widgets.panel import Powers, real, whole
 
 TOKENS, EXPERTS, TOP_K = 8192, 256, 8  # the most of each
 _NAME = EXPERTS - 1  # the bits of a key that say whose it is
@@ -55,3 +58,13 @@ def counts(tokens: int, experts: int, top_k: int, skew: float, first: int = 0) -
 @lru_cache
 def _all(experts: int, top_k: int, skew: float) -> np.ndarray:
     return np.bincount(choices(experts, skew)[:, :top_k].ravel(), minlength=experts)
+
+
+def controls(tokens: int, experts: int, top_k: int, skew: float) -> dict:
+    """The controls of a panel about tokens and their experts, by name, where they stand at first."""
+    return {
+        "tokens": Powers("tokens", 0, math.log2(TOKENS), tokens),
+        "experts": Powers("experts", 3, math.log2(EXPERTS), experts, alone=True),
+        "top_k": whole("top-k", 1, TOP_K, top_k),
+        "skew": real("skew", 0, 2, skew, 0.1),
+    }

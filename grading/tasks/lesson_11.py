@@ -84,6 +84,16 @@ def of_bias(tokens, many, top_k):
     return make
 
 
+def of_dealt(tokens, many, top_k):
+    """Dealt out in turn: every load is the mean, rounded down or up."""
+
+    def make(rng):
+        experts = rng.permutation(many)[np.arange(tokens * top_k) % many].reshape(tokens, top_k)
+        return {"bias": tensor(rng.normal(0, 0.1, many)), "experts": tensor(experts, "int32"), "step": 0.015625}
+
+    return make
+
+
 def of_any_bias(tokens, many, top_k):
     """Nobody chooses the last expert."""
 
@@ -112,6 +122,12 @@ BALANCE = Task(
             hint="An expert that was chosen tokens * top_k / experts times keeps its bias.",
         ),
         Case("next_bias, top-3 of 7", of_any_bias(25, 7, 3), "next_bias"),
+        Case(
+            "next_bias, loads of 20 and 21, whose mean is 20.5",
+            of_dealt(41, 6, 3),
+            "next_bias",
+            hint="The mean load is no whole number here, and no load is just the mean.",
+        ),
     ),
     slips=(
         Slip(
@@ -160,6 +176,22 @@ BALANCE = Task(
             "P is the mean over all tokens, whichever experts they chose: that is what the gradient moves.",
             "part = shares(logits).mean(axis=1) -> part = (shares(logits) * (experts[..., None] == "
             "np.arange(logits.shape[-1])).any(axis=2)).mean(axis=1)",
+            "part = shares(logits).mean(axis=1) -> taken = shares(logits) * (experts[..., None] == "
+            "np.arange(logits.shape[-1])).any(axis=2)\n"
+            "    part = (taken / taken.sum(axis=-1, keepdims=True)).mean(axis=1)",
+        ),
+        Slip(
+            "P is the mean over the tokens of all sequences",
+            "Each sequence has its own loss, from its own tokens.",
+            "part = shares(logits).mean(axis=1) -> part = shares(logits).mean(axis=(0, 1))[None]",
+            answer=".mean(1) -> .mean((0, 1))",
+        ),
+        Slip(
+            "the scores were divided by their sum over the tokens",
+            "A token's scores are divided by the sum of that token's scores, over the experts.",
+            "return scores / scores.sum(axis=-1, keepdims=True) -> return scores / scores.sum(axis=-2, keepdims=True)",
+            answer="scores.sum(-1, keepdim=True) -> scores.sum(1, keepdim=True)",
+            functions=("balance_loss",),
         ),
         Slip(
             "P is a sum over the tokens, and not their mean",
@@ -173,6 +205,34 @@ BALANCE = Task(
             "/ logits.shape[1] -> / logits.shape[1] / len(logits)",
             answer="balance_loss(logits, experts).sum() -> balance_loss(logits, experts).mean()",
             functions=("balance_gradient",),
+        ),
+        Slip(
+            "the gradient is that of the first sequence's loss alone",
+            "The gradient of the sum of all losses is asked for: balance_loss(...).sum().backward().",
+            "/ logits.shape[1] -> / logits.shape[1] * (np.arange(len(logits)) == 0)[:, None, None]",
+            answer="balance_loss(logits, experts).sum() -> balance_loss(logits, experts)[0]",
+            functions=("balance_gradient",),
+        ),
+        Slip(
+            "the mean load was rounded",
+            "The mean need not be whole. Whole numbers can be compared exactly: counts times the number of experts, "
+            "and all choices.",
+            "np.sign(experts.size - counts * len(bias)) -> np.sign(experts.size // len(bias) - counts)",
+            "np.sign(experts.size - counts * len(bias)) -> np.sign(-(-experts.size // len(bias)) - counts)",
+            answer="experts.numel() - counts * len(bias) -> experts.numel() // len(bias) - counts",
+        ),
+        Slip(
+            "a load near the mean counts as the mean",
+            "Only at exactly the mean a bias stays.",
+            "np.sign(experts.size - counts * len(bias)) -> np.sign(np.fix((experts.size / len(bias) - counts)))",
+            "np.sign(experts.size - counts * len(bias)) -> np.sign(experts.size / len(bias) - counts) * "
+            "(abs(counts * len(bias) / experts.size - 1) > 0.05)",
+        ),
+        Slip(
+            "an expert that nobody chose was left out",
+            "Its load is 0, and counts: it is below the mean, which is over all experts.",
+            "np.sign(experts.size - counts * len(bias)) -> np.sign(counts[counts > 0].mean() - counts)",
+            "np.sign(experts.size - counts * len(bias)) -> np.sign(experts.size - counts * len(bias)) * (counts > 0)",
         ),
         Slip(
             "the bias moves the wrong way",
@@ -203,10 +263,10 @@ BALANCE = Task(
         ),
     ),
     hints={
-        "wrong": "Take a sequence of two tokens and two experts on paper: f, P, their product. Where all loads are "
-        "even the loss is 1, and its gradient 0.",
-        "exception": "torch.bincount takes one dimension, and counts no expert beyond the largest one that was chosen "
-        "unless it is told minlength=experts.",
+        "wrong": "Take a sequence of two tokens and two experts on paper: f, P, their product; the loads beside their "
+        "mean. Where all loads are even the loss is 1, its gradient 0, and no bias moves.",
+        "exception": "torch.bincount takes one dimension. It and one_hot count no expert beyond the largest one that "
+        "was chosen unless they are told how many there are.",
         "dtype": "All three return fp32.",
     },
 )
@@ -246,14 +306,14 @@ def widened(scores, fill):
 NEAR = 4e-6  # apart, choices of one token, where they are not equal
 
 
-def of_router(tokens, hidden, experts, top_k, dtype="bf16", padding=0, level=0.0, alike=1):
-    """Small whole numbers, so that logits are exact in whatever order they are added. level: what is added to all
-    biases. alike: how many neighbours have the same weights and bias."""
+def of_router(tokens, hidden, experts, top_k, dtype="bf16", padding=0, level=0.0, alike=1, most=2, scale=2.5):
+    """Whole numbers to `most`, so that logits are exact in fp32 in whatever order they are added; with 64 they are not
+    in 16 bits. level: what is added to all biases. alike: how many neighbours have the same weights and bias."""
 
     def make(rng):
-        spread = 2.0 ** -round(np.log2(np.sqrt(hidden) * 1.5))
-        x = rng.integers(-2, 3, (tokens, hidden))
-        router = rng.integers(-2, 3, (experts, hidden)) * spread
+        spread = 2.0 ** -round(np.log2(np.sqrt(hidden) * most * (most + 1) / 4))
+        x = rng.integers(-most, most + 1, (tokens, hidden))
+        router = rng.integers(-most, most + 1, (experts, hidden)) * spread
         router = np.repeat(router[::alike], alike, axis=0)[:experts]
         scores = 1 / (1 + np.exp(-(x @ router.T)))
         for _ in range(200):
@@ -268,7 +328,7 @@ def of_router(tokens, hidden, experts, top_k, dtype="bf16", padding=0, level=0.0
             "router": tensor(router, dtype),
             "bias": tensor(bias),
             "top_k": top_k,
-            "scale": 2.5,
+            "scale": scale,
         }
 
     return make
@@ -297,15 +357,20 @@ ROUTE = Task(
     functions={"route": routed},
     kernel=True,
     cases=(
-        Case("20 tokens, 96 hidden, top-2 of 8, bf16", of_router(20, 96, 8, 2)),
+        Case("20 tokens, 96 hidden, top-2 of 8, bf16", of_router(20, 96, 8, 2, most=64)),
         Case(
-            "37 tokens, 260 hidden, top-8 of 33, fp16, padded rows",
-            of_router(37, 260, 33, 8, "fp16", 29),
+            "37 tokens, 260 hidden, top-8 of 33, fp16",
+            of_router(37, 260, 33, 8, "fp16", most=64, scale=1.25),
+            hint="33 experts are no power of two, and 260 columns and 37 tokens fill no tile; top-8 is the most.",
+        ),
+        Case(
+            "18 tokens, 72 hidden, top-3 of 6, fp16, padded rows",
+            of_router(18, 72, 6, 3, "fp16", 29),
             hint="This x has padded rows: the next token starts x.stride(0) elements on.",
         ),
         Case(
-            "17 tokens, 64 hidden, top-2 of 5, bf16, every bias below -1",
-            of_router(17, 64, 5, 2, level=-2.5),
+            "17 tokens, 64 hidden, top-2 of 5, bf16, every bias below -10",
+            of_router(17, 64, 5, 2, level=-12.5),
             hint="Here every score with its bias is below 0. What lies beyond the last expert, and what was taken "
             "already, has to be lower than any of them: minus infinity.",
         ),
@@ -396,6 +461,24 @@ ROUTE = Task(
         ),
         Slip("the smallest were chosen", "Take the largest ones.", "np.argsort(-choice -> np.argsort(choice"),
         Slip(
+            "the chosen experts come in the reverse order",
+            "The largest score with its bias comes first.",
+            f"{TOP}[:, :top_k] -> {TOP}[:, :top_k][:, ::-1]",
+            results=("experts",),
+        ),
+        Slip(
+            "the gates are in another order than their experts",
+            "gates[t, i] belongs to experts[t, i].",
+            "kept = np.take_along_axis(scores, experts, axis=1) -> "
+            "kept = np.take_along_axis(scores, experts, axis=1)[:, ::-1]",
+            results=("gates",),
+        ),
+        Slip(
+            "the router was read as [hidden, experts]",
+            "router is [experts, hidden], a row for each expert: the numbers of an expert lie side by side.",
+            "x @ router.T -> x @ router.reshape(x.shape[1], -1)",
+        ),
+        Slip(
             "the scores are a softmax",
             "Here each expert has a score of its own, sigmoid(logit).",
             "scores = 1 / (1 + np.exp(-(x @ router.T))) -> scores = np.exp(x @ router.T) / "
@@ -409,8 +492,10 @@ ROUTE = Task(
         "wrong": "Print scores, scores + bias and the chosen experts of one token beside torch.topk's.",
         "out_of_bounds": "Mask tokens beyond the last, columns beyond `hidden`, experts beyond the last: none of the "
         "three has to be a multiple of its tile.",
-        "some_rows": "Where single tokens are wrong their choice was close: compare scores, sums with the bias and "
-        "order of one of them with torch's. Where whole tiles of tokens are wrong, look at x.stride(0).",
+        "some_rows": "Compare scores, sums with the bias and order of one of these tokens with torch's: where single "
+        "tokens are wrong their choice was close.",
+        "sixteen_bit": "The gates are scale times a score over the sum of the kept scores: nothing is added to that "
+        "sum or missing from it, and logits, scores and sums are fp32, from the product on.",
         "unwritten": "A program stores top_k experts and top_k gates for each of its tokens.",
         "torch_work": "Logits, sigmoid and choice happen in the kernel; torch allocates.",
     },
@@ -504,6 +589,7 @@ ALIGN = Task(
             hint="A load of 16 fills one tile of 16, and takes no second one; an expert that nobody chose has none.",
         ),
         Case("1 token, top-1 of 1, tiles of 16", of_choices(1, 1, 1, 16)),
+        Case("140 tokens, top-1 of 1, tiles of 16", of_choices(140, 1, 1, 16)),
         Case("5 tokens, top-2 of 8, tiles of 32", of_choices(5, 2, 8, 32)),
         Case(f"{64 * MANY} tokens, top-2 of 4, tiles of 64", of_choices(64 * MANY, 2, 4, 64, skew=2)),
     ),
@@ -560,12 +646,17 @@ ALIGN = Task(
     hints={
         "bytes": "experts is read twice, to count and to place, by programs that share the slots: a program per expert "
         f"reads all of it for each. A count for each expert and each {COUNTED} slots or more is enough in between.",
-        "wrong": "Write down the loads, the loads rounded up, and their running sum: where does each expert begin?",
-        "race": "Where padding is filled and slots are placed in one launch, a program may overwrite what another one "
-        "has placed. Fill in a launch before.",
+        "wrong": "Write down the loads, the loads rounded up, and their running sum: where does each expert begin? "
+        "Its slots come in their order, across the tiles of slots too.",
+        "race": "Two programs store to the same row. Where padding is filled and slots are placed in one launch, fill "
+        "in a launch before. Else two tiles of slots count from the same row on: a tile's slots come behind those of "
+        "all tiles before it, expert by expert.",
+        "tail": "How many tiles does each load take? One of whole tiles is not padded, and an expert that nobody chose "
+        "takes none.",
         "unwritten": "Every row that holds no slot is -1, stored by a kernel, for all tiles * block rows, and so is "
         "every tile without an owner.",
-        "out_of_bounds": "Mask slots beyond the last; a masked slot must count for no expert, and be placed nowhere.",
+        "out_of_bounds": "Mask slots beyond the last; a masked slot must count for no expert, and be placed nowhere. "
+        "And is there as much room as the card says, for any loads?",
         "torch_work": "Counts, running sums and places are computed in kernels: torch.bincount, cumsum and argsort are "
         "launches of their own, and the tensors that they make are large.",
         "shape": "tiles = (tokens * top_k + num_experts * (block - 1)) // block, whatever the loads are: slots has "
@@ -645,10 +736,16 @@ GROUPED = Task(
     no_readback=True,
     cases=(
         Case("72 rows of four experts, 64 to 48, bf16", of_groups((33, 29, 0, 10), 64, 48, moved=33)),
+        Case("1, 33, 0, 0 and 3 rows, 40 to 33, fp16", of_groups((1, 33, 0, 0, 3), 40, 33, "fp16")),
         Case(
-            "1, 33, 0, 0 and 3 rows, 40 to 33, fp16, padded rows",
-            of_groups((1, 33, 0, 0, 3), 40, 33, "fp16", 11),
+            "5 and 20 rows, 24 to 40, bf16, padded rows",
+            of_groups((5, 20), 24, 40, padding=11),
             hint="This x has padded rows: the next row starts x.stride(0) elements on. What you allocate has not.",
+        ),
+        Case(
+            "40 rows of 40 experts, most with one, 130 to 33, bf16",
+            of_groups((*[1] * 37, 3, 0, 0), 130, 33),
+            hint="Each of so many groups has a tile of its own, and K = 130 takes several steps.",
         ),
         Case(
             "16 rows, all of one expert of 12, 64 to 64, bf16",
@@ -656,12 +753,12 @@ GROUPED = Task(
             hint="Eleven of the twelve experts have no rows.",
         ),
         Case(
-            "64, 128, 0, 16 and 32 rows, 32 to 32, fp16",
-            of_groups((64, 128, 0, 16, 32), 32, 32, "fp16"),
+            "64, 128, 0, 16 and 32 rows, 64 to 64, fp16",
+            of_groups((64, 128, 0, 16, 32), 64, 64, "fp16"),
             hint="Here every group fills its tiles exactly.",
         ),
         Case("1 row, 1 to 1, bf16", of_groups((1,), 1, 1)),
-        Case("160 rows of two experts, 16 to 480, bf16", of_groups((81, 79), 16, 480, moved=81)),
+        Case("5,400 rows of two experts, 8 to 33, bf16", of_groups((2801, 2599), 8, 33, moved=2801)),
     ),
     slips=(
         Slip(
@@ -747,8 +844,9 @@ GROUPED = Task(
         "and its first row, and at the mask of rows: the group ends at offsets[e + 1].",
         "out_of_bounds": "Mask rows from offsets[e + 1] on, columns of y beyond N, and columns beyond K in both "
         "operands. A program without a tile must not touch anything.",
-        "unwritten": "How many tiles are there at most? Every group may have one that is not full: the sum of the "
-        "groups' tiles is at most cdiv(rows, BLOCK_M) + experts.",
+        "unwritten": "Where in their groups are these rows? The last one of each: rows up to offsets[e + 1] - 1 count, "
+        "and a group's tiles are rounded up. Whole tiles: every group may have one that is not full, so as many as "
+        "cdiv(rows, BLOCK_M) + experts may be needed, for each tile of columns. Columns: N need not end with a tile.",
         "race": "A tile that goes on into the next expert's rows overwrites what that expert's program stores: mask "
         "rows from offsets[e + 1] on.",
         "rounded_output": "Sums, bias, relu and square stay in fp32; y is rounded once, at the store.",
@@ -766,8 +864,9 @@ def combined(y, rows, gates, shared):
     return shared + (gates[..., None] * picked).sum(axis=1)
 
 
-def of_rows(tokens, top_k, hidden, dtype="bf16", spare=3, drop=0.2, y_padding=0, shared_padding=0):
-    """y's rows in any order; `spare` more, among them row 0 and the last, which belong to no slot and hold NaN."""
+def of_rows(tokens, top_k, hidden, dtype="bf16", spare=3, drop=0.2, y_padding=0, shared_padding=0, least=0.1):
+    """y's rows in any order; `spare` more, among them row 0 and the last, which belong to no slot and hold NaN. Gates
+    from `least` on."""
 
     def make(rng):
         slots = tokens * top_k
@@ -783,7 +882,7 @@ def of_rows(tokens, top_k, hidden, dtype="bf16", spare=3, drop=0.2, y_padding=0,
         return {
             "y": tensor(y, dtype, hidden + y_padding if y_padding else None),
             "rows": tensor(rows.reshape(tokens, top_k), "int32"),
-            "gates": tensor(rng.uniform(0.1, 1.5, (tokens, top_k))),
+            "gates": tensor(rng.uniform(least, 1.5, (tokens, top_k))),
             "shared": tensor(
                 rng.uniform(low, 1, (tokens, hidden)), dtype, hidden + shared_padding if shared_padding else None
             ),
@@ -839,7 +938,7 @@ COMBINE = Task(
         ),
         Case("8 tokens, top-1, 33 wide, fp32, every row taken", of_rows(8, 1, 33, "fp32", spare=0, drop=0.0)),
         Case("5 tokens, top-3, 1 wide, fp32", of_rows(5, 3, 1, "fp32")),
-        Case("3 tokens, top-8, 1025 wide, bf16", of_rows(3, 8, 1025)),
+        Case("3 tokens, top-8, 1025 wide, bf16, gates of either sign", of_rows(3, 8, 1025, least=-1.5)),
         Case(f"{MANY} tokens, top-2, 16 wide, bf16", of_rows(MANY, 2, 16)),
     ),
     slips=(

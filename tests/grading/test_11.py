@@ -343,6 +343,29 @@ def combine(y, rows, gates, shared):
     ),
 }
 
+RIGHT["the gate is loaded where its row is, all columns as one tile"] = (
+    "11.5",
+    """
+@triton.jit
+def masked(y_ptr, rows_ptr, gates_ptr, shared_ptr, out_ptr, hidden, y_stride, s_stride, K: tl.constexpr,
+           B: tl.constexpr):
+    token, col = tl.program_id(0).to(tl.int64), tl.arange(0, B)
+    total = tl.load(shared_ptr + token * s_stride + col, mask=col < hidden, other=0.0).to(tl.float32)
+    for i in tl.static_range(K):
+        row = tl.load(rows_ptr + token * K + i).to(tl.int64)
+        y = tl.load(y_ptr + row * y_stride + col, mask=(col < hidden) & (row >= 0), other=0.0).to(tl.float32)
+        total += y * tl.load(gates_ptr + token * K + i, mask=row >= 0, other=0.0)
+    tl.store(out_ptr + token * hidden + col, total.to(out_ptr.dtype.element_ty), mask=col < hidden)
+
+def combine(y, rows, gates, shared):
+    (tokens, top_k), hidden = rows.shape, y.shape[1]
+    out = torch.empty((tokens, hidden), dtype=y.dtype, device=y.device)
+    masked[(tokens,)](y, rows, gates, shared, out, hidden, y.stride(0), shared.stride(0), top_k,
+                      triton.next_power_of_2(hidden))
+    return out
+""",
+)
+
 # ---------------------------------------------------------------- wrong, each with its hint
 
 ATOMIC = """
@@ -415,6 +438,24 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         (),
         [],
     ),
+    "the median in the place of the mean": (
+        "11.1",
+        [("torch.sign(experts.numel() - counts * len(bias))", "torch.sign(counts.float().median() - counts)")],
+        (),
+        ["next_bias"],
+    ),
+    "5% are near enough": (
+        "11.1",
+        [
+            (
+                "return bias + step * torch.sign(experts.numel() - counts * len(bias))",
+                "off = experts.numel() / len(bias) - counts\n"
+                "    return bias + step * torch.sign(off) * (off.abs() * len(bias) > 0.05 * experts.numel())",
+            )
+        ],
+        "slip",
+        ["mean"],
+    ),
     "no minlength": ("11.1", [(", minlength=len(bias)", "")], ("exception", "shape"), []),
     "the gradient of the counts": (
         "11.1",
@@ -433,6 +474,27 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         ],
         "bytes",
         ["router", "16 tokens"],
+    ),
+    "logits in 16 bits": (
+        "11.2",
+        [("tl.sigmoid(logits)", "tl.sigmoid(logits.to(x_ptr.dtype.element_ty).to(tl.float32))")],
+        (),
+        [],
+    ),
+    "the accumulator in 16 bits": (
+        "11.2",
+        [("acc=logits)", "acc=logits).to(x_ptr.dtype.element_ty).to(tl.float32)"), ("BLOCK_H=64", "BLOCK_H=16")],
+        (),
+        [],
+    ),
+    "one scale for all": ("11.2", [("gates = scale * kept", "gates = 2.5 * kept")], (), []),
+    "16 experts at most": ("11.2", [("max(16, triton.next_power_of_2(len(router)))", "16")], (), ["33 experts"]),
+    "-10 for minus infinity": ("11.2", [('other=float("-inf"))', "other=-10.0)")], "slip", ["minus infinity"]),
+    "gates in the reverse order": (
+        "11.2",
+        [("place == k)", "place == TOP_K - 1 - k)")],
+        "slip",
+        ["gates[t, i] belongs to experts[t, i]"],
     ),
     "rows without their stride": ("11.2", [("* x_row_stride", "* hidden")], (), ["padded rows"]),
     "int64 experts": ("11.2", [("top_k, dtype=torch.int32", "top_k, dtype=torch.int64")], "dtype", ["int32"]),
@@ -488,6 +550,29 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         "race",
         ["in a launch before"],
     ),
+    "each tile of slots counts from its expert's first row on": (
+        "11.3",
+        [("        place += count", "        place += 0 * count")],
+        "race",
+        ["behind those of all tiles before it"],
+    ),
+    "counts of eight bits": (
+        "11.3",
+        [
+            (
+                "tl.sum(mine, axis=0), mask=e < num_experts)\n    for",
+                "tl.sum(mine, axis=0).to(tl.int8), mask=e < num_experts)\n    for",
+            )
+        ],
+        (),
+        [],
+    ),
+    "choices read by the host": (
+        "11.3",
+        [("    total, BLOCK = experts.numel(), 128", "    total, BLOCK = len(experts.flatten().tolist()), 128")],
+        "readback",
+        ["by `tolist`"],
+    ),
     "masked slots count for expert 0": (
         "11.3",
         [("mask=slot < total, other=-1", "mask=slot < total, other=0")],
@@ -527,6 +612,54 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         ("race", "slip", "some_rows"),
         ["next expert"],
     ),
+    "K in one tile": (
+        "11.4",
+        [("    for k0 in range(0, K, BLOCK_K):", "    for k0 in range(0, 1, BLOCK_K):"), ("BLOCK_K=32", "BLOCK_K=64")],
+        (),
+        ["K = 130"],
+    ),
+    "every step of K starts anew": (
+        "11.4",
+        [("acc=acc)", "acc=acc * 0)"), ("BLOCK_K=32", "BLOCK_K=64")],
+        (),
+        ["K = 130"],
+    ),
+    "a tile of 16 offsets": ("11.4", [("BLOCK_E=triton.next_power_of_2(num_experts)", "BLOCK_E=16")], "unwritten", []),
+    "half as many programs more": (
+        "11.4",
+        [("triton.cdiv(rows, BLOCK_M) + num_experts", "triton.cdiv(rows, BLOCK_M) + num_experts // 2")],
+        "unwritten",
+        [],
+    ),
+    "160 programs": (
+        "11.4",
+        [
+            (
+                "most = triton.cdiv(rows, BLOCK_M) + num_experts",
+                "most = min(160, triton.cdiv(rows, BLOCK_M) + num_experts)",
+            )
+        ],
+        "unwritten",
+        [],
+    ),
+    "the last offset read by the host": (
+        "11.4",
+        [("triton.cdiv(rows, BLOCK_M)", "triton.cdiv(int(offsets[-1]), BLOCK_M)")],
+        "readback",
+        ["the host reads a number"],
+    ),
+    "an empty tile behind a full one": (
+        "11.4",
+        [
+            (
+                "    tiles = (ends - starts + BLOCK_M - 1) // BLOCK_M ",
+                "    tiles = tl.where(ends > starts, (ends - starts) // BLOCK_M + 1, 0) ",
+            ),
+            ("BLOCK_M, BLOCK_N = 32, 64", "BLOCK_M, BLOCK_N = 16, 32"),
+        ],
+        "bytes",
+        [],
+    ),
     "offsets read by the host": ("11.4", LOOP, "readback", ["from the shapes alone"]),
     "tiles counted by the host": (
         "11.4",
@@ -540,6 +673,7 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         (),
         [],
     ),
+    "negative gates dropped": ("11.5", [("gate * expert_row", "tl.maximum(gate, 0.0) * expert_row")], (), []),
     "dropped choices read": (
         "11.5",
         [("there = inside & (row >= 0)", "there = inside")],

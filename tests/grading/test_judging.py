@@ -1,6 +1,8 @@
 """The parts between a learner's arrays and a verdict: arrays, errors, tolerances, the shape of a failure."""
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -508,6 +510,26 @@ def test_an_oracle_that_raises_is_no_verdict_and_no_fault_of_the_learner(done):
     task = dataclasses.replace(given.task, functions={"tile_loop": broken}, slips=())
     with pytest.raises(ZeroDivisionError):
         judge.judge(Given(task, 1), judge.left_by(task, folder))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_what_torch_compiles_counts_as_torchs_work(backend):
+    def by_torch(x):
+        return (x.sin() + 1).relu_()
+
+    compiled, x = torch.compile(by_torch, backend=backend), torch.ones(8)
+    for _ in range(2):  # before it is compiled, and after
+        with probe.Operations() as operations:
+            compiled(x)
+        assert operations.done == {"sin": 8, "add": 8, "relu_": 8} and len(operations.written) == 1
+        compiled(x)
+
+
+def test_nothing_that_watches_an_answer_imports_torchs_compiler():
+    """It takes as long as torch itself, in every process."""
+    watch = "from grading.probe import Operations, poisoned\nwith poisoned(), Operations(): torch.empty(2)"
+    told = f"import sys, torch\n{watch}\nprint([name for name in sys.modules if name.startswith('torch._dynamo')])"
+    assert subprocess.check_output([sys.executable, "-c", told], text=True, cwd=Path(__file__).parents[2]) == "[]\n"
 
 
 def test_a_learners_process_is_told_nothing_of_what_the_replay_is_given(tmp_path):
