@@ -17,7 +17,7 @@ from instruments.backend import tl, triton
 from kernels.arguments import check_no_grad, check_tensor, check_width
 from kernels.dequantize import dequantize, dequantize_traffic
 from kernels.quantize_codes import as_bytes, block_scale, coding, encode, fp32_scale, largest_magnitude
-from kernels.quantize_pairs import quantize_pairs_kernel, takes_pairs
+from kernels.quantize_pairs import quantize_pairs_kernel, takes_pairs, units_of
 from kernels.quantize_plan import TILE, groups_plan, kind, programs_of, quantize_ops, quantize_traffic, searchers
 from kernels.quantize_schemes import Quantized, Scheme, check_columns, empty, scheme_of
 from kernels.quantize_tile import groups_at, quantize_tile, store_codes, widened
@@ -97,7 +97,7 @@ def quantize_squares_kernel(
     at = x_ptr + row[:, None] * row_stride + (start + col) * col_stride  # [ROWS, BLOCK]
     x = widened(tl.load(at, mask=col < count[:, None], other=0.0))
     amax = largest_magnitude(largest_magnitude(x, 1), 0)
-    scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, ROUND_UP)
+    scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, ROUND_UP, NATIVE)
     tl.store(scales_ptr + program, scale)
     store_codes(codes_ptr, 0, row * cols + start, count, x * inverse, FORMAT, LARGEST, NATIVE, ROWS, BLOCK)
 
@@ -222,16 +222,17 @@ def quantize(x: torch.Tensor, scheme: Scheme | str, *, tensor_scale: torch.Tenso
     else:
         place, config = groups_plan(scheme, rows, cols, x.is_contiguous())
         grid = (programs_of(place, config),)
-        if takes_pairs(x, scheme, config["FLAT"]):
-            tile = {name: config[name] for name in ("GROUPS", "BLOCK", "num_warps")} | {"ROUND_UP": consts["ROUND_UP"]}
-            quantize_pairs_kernel[grid](x.view(torch.int32), codes, scales, place["rows"], **tile)
-            return q
-        strides = (place["cols"], 1) if x.is_contiguous() else x.stride()
         q = with_tensor_scale(q, tensor_scale)
         of_tensor = q.scales if how == "tensor" else q.tensor_scale
         partial = _largest(x) if of_tensor is not None and tensor_scale is None else None
         partials = 0 if partial is None else len(partial)
-        quantize_groups_kernel[grid](
-            x, codes, scales, partial, of_tensor, *strides, **place, **consts, PARTIALS=partials, **config
-        )
+        if takes_pairs(x, scheme, config["FLAT"]):
+            units, tile = units_of(place["rows"], config)
+            tile |= {name: consts[name] for name in ("SCALE", "ROUND_UP", "NATIVE")}
+            quantize_pairs_kernel[grid](x, codes, scales, partial, of_tensor, units, PARTIALS=partials, **tile)
+        else:
+            strides = (place["cols"], 1) if x.is_contiguous() else x.stride()
+            quantize_groups_kernel[grid](
+                x, codes, scales, partial, of_tensor, *strides, **place, **consts, PARTIALS=partials, **config
+            )
     return q

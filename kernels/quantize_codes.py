@@ -22,7 +22,7 @@ E4M3_NAN = tl.constexpr(0x7F)
 E8M0_NAN = tl.constexpr(255)
 INF = tl.constexpr(float("inf"))  # and INF - INF is NaN: Triton refuses a global that does not equal itself
 FP32_INF_BITS = tl.constexpr(0x7F800000)
-#: 2^23: beside it fp32 holds integers alone, the even ones with even bits
+#: 2^23: beside it fp32 holds integers alone, the even ones with even bits; from 2^24 on, the even ones alone
 WHOLE = tl.constexpr(8388608.0)
 
 
@@ -35,14 +35,14 @@ def has_fp8(device: torch.device) -> bool:
 def coding(scheme: Scheme, device: torch.device) -> dict:
     """What kernels that quantise want to know of a scheme, by the names of their constexprs.
 
-    NATIVE: whether FP8 is rounded by the GPU's own conversion, which gives the same.
+    NATIVE: whether FP8, of values or scales, is rounded by the GPU's own conversion, which gives the same.
     """
     return {
         "FORMAT": scheme.format,
         "SCALE": "tensor" if scheme.block == (None, None) else scheme.scale_format,
         "LARGEST": float(scheme.largest),
         "ROUND_UP": scheme.scale_rounding == "up",
-        "NATIVE": scheme.format == "e4m3" and has_fp8(device),
+        "NATIVE": "e4m3" in (scheme.format, scheme.scale_format) and has_fp8(device),
     }
 
 
@@ -52,17 +52,28 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @triton.jit
+def float_rounded(magnitude, EXPONENT: tl.constexpr, MANTISSA: tl.constexpr):
+    """The nearest value that a format with so many bits of each has, for magnitudes within its largest value."""
+    FIRST: tl.constexpr = (129 - (1 << (EXPONENT - 1))) << 23  # the smallest normal value's exponent, where fp32 has it
+    power = tl.maximum(magnitude.to(tl.int32, bitcast=True) & FP32_INF_BITS, FIRST).to(tl.float32, bitcast=True)
+    coarse = power * (1 << (23 - MANTISSA))  # beside it, fp32 rounds as the format does
+    return (magnitude + coarse) - coarse
+
+
+@triton.jit
+def rounded_code(rounded, EXPONENT: tl.constexpr, MANTISSA: tl.constexpr):
+    """The code (int32) of a value that such a format has."""
+    BIAS: tl.constexpr = 2.0 ** ((1 << (EXPONENT - 1)) - 128)
+    return (rounded * BIAS).to(tl.int32, bitcast=True) >> (23 - MANTISSA)  # its exponents are now fp32's smallest
+
+
+@triton.jit
 def float_code(y, EXPONENT: tl.constexpr, MANTISSA: tl.constexpr, LARGEST: tl.constexpr):
     """fp32 -> code (int32) of a signed format with so many bits of each, saturating; a NaN as LARGEST."""
     SIGN: tl.constexpr = EXPONENT + MANTISSA  # the sign's place in a code
-    FIRST: tl.constexpr = (129 - (1 << (EXPONENT - 1))) << 23  # the smallest normal value's exponent, where fp32 has it
-    BIAS: tl.constexpr = 2.0 ** ((1 << (EXPONENT - 1)) - 128)
-    magnitude = tl.minimum(tl.abs(y), LARGEST)
-    power = tl.maximum(magnitude.to(tl.int32, bitcast=True) & FP32_INF_BITS, FIRST).to(tl.float32, bitcast=True)
-    coarse = power * (1 << (23 - MANTISSA))  # beside it, fp32 rounds as the format does
-    rounded = (magnitude + coarse) - coarse
-    bits = (rounded * BIAS).to(tl.int32, bitcast=True)  # the format's exponents are now fp32's smallest
-    return (bits >> (23 - MANTISSA)) | ((y.to(tl.int32, bitcast=True) >> (31 - SIGN)) & (1 << SIGN))
+    rounded = float_rounded(tl.minimum(tl.abs(y), LARGEST), EXPONENT, MANTISSA)
+    sign = (y.to(tl.int32, bitcast=True) >> (31 - SIGN)) & (1 << SIGN)
+    return rounded_code(rounded, EXPONENT, MANTISSA) | sign
 
 
 @triton.jit
@@ -81,12 +92,11 @@ def _part(x):
 
 @triton.jit
 def e2m1_steps(y):
-    """The code of |y| in E2M1, in the lowest bits of an int32, with anything above. Codes count in halves up to 2, four
-    of them, in ones up to 4, two, then in twos up to 6, one: of these parts all but the last are full."""
-    half = tl.abs(y) * 0.5
-    steps = tl.fma(_part(half), 4.0, WHOLE)
-    steps = tl.fma(_part(half - 1), 2.0, steps)
-    return (steps + _part(tl.fma(half, 1.0, -2.0))).to(tl.int32, bitcast=True)
+    """An int32 whose lowest bits are the code of |y| in E2M1 less 4, with anything above. Codes count halves up to 2,
+    then ones up to 4; fp32 counts ones up to 2^24, then twos. So 2 |y| added to 2^24 - 4 is rounded as E2M1 has it, and
+    the bits of the sum count codes. The last code, 6, is a two more, for all above 5."""
+    steps = tl.fma(_part(tl.abs(y) * 0.25), 8.0, 2 * WHOLE - 4)
+    return tl.fma(_part(tl.fma(tl.abs(y), 0.5, -2.0)), 2.0, steps).to(tl.int32, bitcast=True)
 
 
 @triton.jit
@@ -116,9 +126,9 @@ def encode_pairs(y, FORMAT: tl.constexpr, LARGEST: tl.constexpr, ROWS: tl.conste
         pair = integer_steps(low, LARGEST) + (integer_steps(high, LARGEST) << 4)
         return (pair ^ 0x88).to(tl.uint8)  # from 8 more to two's complement
     else:
-        pair = e2m1_steps(low) + (e2m1_steps(high) << 4)
+        pair = e2m1_steps(low) + (e2m1_steps(high) << 4) + 0x44
         signs = (low.to(tl.uint32, bitcast=True) >> 28) | ((high.to(tl.uint32, bitcast=True) >> 28) << 4)
-        return (pair | (signs & 0x88).to(tl.int32)).to(tl.uint8)
+        return (pair + (signs & 0x88).to(tl.int32)).to(tl.uint8)
 
 
 @triton.jit
@@ -168,8 +178,11 @@ def scale_of_tensor(partial_ptr, scale_ptr, LARGEST: tl.constexpr, PARTIALS: tl.
 
 
 @triton.jit
-def block_scale(amax, tensor_scale, SCALE: tl.constexpr, LARGEST: tl.constexpr, ROUND_UP: tl.constexpr):
-    """(scale as it is stored, 1 / what it is worth in fp32) of blocks; tensor_scale is looked at for SCALE e4m3."""
+def block_scale(
+    amax, tensor_scale, SCALE: tl.constexpr, LARGEST: tl.constexpr, ROUND_UP: tl.constexpr, NATIVE: tl.constexpr
+):
+    """(scale as it is stored, 1 / what it is worth in fp32) of blocks; tensor_scale and NATIVE are looked at for SCALE
+    e4m3."""
     if SCALE == "fp32":
         scale = fp32_scale(amax, LARGEST)
         return scale, tl.div_rn(1.0, scale)
@@ -182,9 +195,12 @@ def block_scale(amax, tensor_scale, SCALE: tl.constexpr, LARGEST: tl.constexpr, 
         return code.to(tl.uint8), ((254 - code) << 23).to(tl.float32, bitcast=True)
     else:
         ratio = fp32_scale(amax, LARGEST) * tl.div_rn(1.0, tensor_scale)
-        code = float_code(tl.maximum(ratio, SMALLEST_E4M3), 4, 3, E4M3_LARGEST)
-        code = tl.where(ratio == ratio, code, E4M3_NAN)
-        return code.to(tl.uint8), tl.div_rn(1.0, decode(code, "e4m3") * tensor_scale)
+        if NATIVE:
+            rounded = larger(ratio, SMALLEST_E4M3).to(tl.float8e4nv)
+            return rounded.to(tl.uint8, bitcast=True), tl.div_rn(1.0, rounded.to(tl.float32) * tensor_scale)
+        rounded = float_rounded(tl.minimum(tl.maximum(ratio, SMALLEST_E4M3), E4M3_LARGEST), 4, 3)
+        code = tl.where(ratio == ratio, rounded_code(rounded, 4, 3), E4M3_NAN)
+        return code.to(tl.uint8), tl.div_rn(1.0, rounded * tensor_scale)
 
 
 @triton.jit

@@ -90,7 +90,7 @@ def quantize_tile(
         if SCALE == "e4m3":
             of_tensor = scale_of_tensor(partial_ptr, tensor_scale_ptr, LARGEST * E4M3_LARGEST, PARTIALS)
         amax = largest_magnitude(y, 1)
-        scale, inverse = block_scale(amax, of_tensor, SCALE, LARGEST, ROUND_UP)  # [GROUPS]
+        scale, inverse = block_scale(amax, of_tensor, SCALE, LARGEST, ROUND_UP, NATIVE)  # [GROUPS]
         tl.store(scales_ptr + scale_at, scale, mask=count > 0)
         inverse = inverse[:, None]
     store_codes(codes_ptr, first, code_at, count, y * inverse, FORMAT, LARGEST, NATIVE, GROUPS, BLOCK)

@@ -73,7 +73,7 @@ def rmsnorm_quantize_resident_kernel(
     if OF_ROW:
         squares, amax = tl.reduce((squares, tl.reshape(tl.abs(y), [GROUPS * BLOCK])), 0, _sum_and_largest)
         norm = tl.rsqrt(squares / cols + eps)
-        scale, inverse = block_scale(amax * norm, 1.0, SCALE, LARGEST, ROUND_UP)
+        scale, inverse = block_scale(amax * norm, 1.0, SCALE, LARGEST, ROUND_UP, NATIVE)
         tl.store(scales_ptr + row, scale)
         store_codes(
             codes_ptr, row * cols, start, cols - start, y * (norm * inverse), FORMAT, LARGEST, NATIVE, GROUPS, BLOCK
@@ -125,7 +125,7 @@ def rmsnorm_quantize_streaming_kernel(
     norm = tl.rsqrt(tl.sum(tl.sum(squares, axis=1), axis=0) / cols + eps)
     if OF_ROW:
         amax = largest_magnitude(largest_magnitude(largest, 1), 0) * norm
-        scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, ROUND_UP)
+        scale, inverse = block_scale(amax, 1.0, SCALE, LARGEST, ROUND_UP, NATIVE)
         tl.store(scales_ptr + row, scale)
         inverse *= norm
     last = (tl.cdiv(cols, GROUPS * BLOCK) - 1) * (GROUPS * BLOCK)

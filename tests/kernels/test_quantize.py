@@ -1,6 +1,7 @@
 """Quantise and dequantise: bit by bit the reference's, at minimum traffic."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,11 @@ import torch
 from instruments import backend
 from instruments.compiled import compiled
 from instruments.meter import meter
+from kernels.formats import decode, encode
 from kernels.quantize import dequantize, dequantize_traffic, quantize, quantize_ops, quantize_traffic
 from kernels.quantize_codes import has_fp8
 from kernels.quantize_plan import kind
-from kernels.quantize_schemes import SCHEMES, Scheme, dequantize_reference, quantize_reference
+from kernels.quantize_schemes import SCHEMES, Scheme, codes_of, dequantize_reference, fp32_scale, quantize_reference
 from kernels.rows import RESIDENT_COLS
 from tests.kernels.tools import BF16, DEVICE, DTYPES, FP16, FP32, LAYOUTS, SPILLS, assert_counts, randn
 
@@ -65,7 +67,7 @@ def test_any_bits_of_fp32(name):
     check(torch.where(x.isfinite(), x, 1.0).to(DEVICE), name)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("fp8", "mxfp8"))])
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith(("fp8", "mxfp8", "nvfp4"))])
 def test_the_gpus_conversion_and_the_sum_round_alike(name, monkeypatch):
     """Both ways to FP8, whichever is chosen here; the interpreter converts as a GPU does."""
     generator = torch.Generator().manual_seed(4)
@@ -74,7 +76,8 @@ def test_the_gpus_conversion_and_the_sum_round_alike(name, monkeypatch):
     both = backend.mode() == "interpreted" or has_fp8(torch.device(DEVICE))
     for native in (False, True) if both else (False,):
         monkeypatch.setattr("kernels.quantize_codes.has_fp8", lambda device, native=native: native)
-        check(x, name)
+        for each in (x, heavy(2, 512)):
+            check(each, name)
 
 
 def test_squares_with_ragged_edges():
@@ -107,6 +110,28 @@ def test_every_bf16_magnitude_two_at_a_time(largest):
         check(x, replace(SCHEMES["mxfp4"], scale_rounding=rounding))
     apart = torch.empty(65, dtype=BF16, device=DEVICE)[1:].view(2, 32).copy_(x[:2])  # no whole words
     check(apart, "mxfp4")
+
+
+@pytest.mark.parametrize("tensor_scale", [1.0, 0.7, 2.0**-105 / 3, 1e33])
+def test_every_bf16_magnitude_under_every_scale_of_nvfp4(tensor_scale):
+    """Six octaves down from what each of E4M3's scales makes a 6, and 64 times that, where the last one saturates."""
+    given = torch.tensor(tensor_scale, device=DEVICE)
+    scales = decode(torch.arange(1, 127), "e4m3") * given.cpu()
+    top = (6 * scales).bfloat16().view(torch.int16)
+    down = (top[:, None] - torch.arange(1, 766)).clamp(min=0).to(torch.int16).view(126, 51, 15)
+    x = torch.cat([top[:, None, None].expand(126, 51, 1), down], 2).view(-1, 16).view(BF16)
+    x[:, ::3] *= -1
+    x = torch.cat([x, 64 * x]).to(DEVICE)
+    ratio = fp32_scale(x.float().abs().amax(1), 6) * (1 / given)
+    expected = encode(ratio.clamp(min=2**-9), "e4m3")
+    inverse = 1 / (decode(expected, "e4m3") * given)
+    q = quantize(x, "nvfp4", tensor_scale=given)
+    assert same(q.codes, codes_of(x.float() * inverse[:, None], SCHEMES["nvfp4"]))
+    assert q.scales.view(torch.uint8).flatten().equal(expected) and len(expected.unique()) == 126
+    check(x, "nvfp4")
+    for each, kernel in ((x[:1], "groups"), (x[:2], "pairs")):  # sixteen values, and a thread's whole
+        assert meter(quantize, each, "nvfp4", tensor_scale=given).kernels == [f"quantize_{kernel}_kernel"]
+        check(each, "nvfp4")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -210,6 +235,20 @@ def test_nothing_spills(name, arch, monkeypatch):
                 assert ("F2FP.SATFINITE.E4M3" in binary.sass) == (arch >= 89)
 
 
+@pytest.mark.once
+@pytest.mark.parametrize("name, most", [("mxfp4", 11), ("nvfp4", 15)])
+def test_words_of_two_values_take_few_instructions(name, most, monkeypatch):
+    """For each of a thread's 32 values, all but what divisions call where numbers are extreme; no thread asks another,
+    and codes and values go 16 bytes at a time."""
+    monkeypatch.setattr("kernels.quantize_codes.has_fp8", lambda device: True)
+    x = torch.empty(64, 4096, dtype=BF16, device=DEVICE)
+    given = {"tensor_scale": torch.ones((), device=DEVICE)} if name in OF_TENSOR else {}
+    (binary,) = compiled(lambda: quantize(x, name, **given))
+    before_exit = binary.sass[: binary.sass.rindex("EXIT")]
+    assert len(re.findall(r"/\*[0-9a-f]{4,}\*/ +[@A-Z]", before_exit)) <= 32 * most
+    assert binary.shared == 0 and binary.loads[128] == 4 and binary.stores[128] == 1
+
+
 X = torch.ones(2, 8, device=DEVICE)
 ONE = torch.tensor(1.0, device=DEVICE)
 
@@ -242,5 +281,7 @@ def test_bad_arguments_name_themselves(call, message):
 
 def test_other_powers_of_two_and_dtypes():
     check(heavy(4, 256), Scheme("e4m3 by 64", "e4m3", (1, 64)))
+    for block, scale in ((16, "e8m0"), (128, "e8m0"), (32, "e4m3"), (256, "e4m3"), (16, "fp32")):
+        check(heavy(6, 256), Scheme(f"e2m1 by {block}", "e2m1", (1, block), scale))
     check(heavy(70, 100), Scheme("squares of 32", "e4m3", (32, 32), "e8m0"))
     assert [dequantize(quantize(X, "mxfp8"), dtype).dtype for dtype in DTYPES] == list(DTYPES)
