@@ -64,7 +64,7 @@ def main():
     here = machine()
     panels = measure(options.presses, options.only)
     for name, figures in panels.items():
-        print(f"{name:16}" + ", ".join(f"{what} {value}" for what, value in figures.items()))
+        print(f"{name:18}" + ", ".join(f"{what} {value}" for what, value in figures.items()))
     if not options.only:
         RESULTS.parent.mkdir(exist_ok=True)
         write_whole(RESULTS, (json.dumps({"machine": here, "panels": panels}, indent=1) + "\n").encode())

@@ -412,6 +412,12 @@ def _run(page, index: int, source: str = ""):
     """Goes to a notebook's cell, types `source` over what it holds, and runs it by Shift and Enter."""
     page.evaluate("index => { window.jupyterapp.shell.currentWidget.content.activeCellIndex = index; }", index)
     page.evaluate("window.jupyterapp.commands.execute('notebook:enter-edit-mode')")
+    page.wait_for_function(  # what is typed must not go elsewhere
+        """index => { const editor = window.jupyterapp.shell.currentWidget.content.widgets[index].editor;
+                      editor?.focus();
+                      return editor?.hasFocus(); }""",
+        arg=index,
+    )
     if source:
         page.keyboard.press("Control+a")
         page.keyboard.insert_text(source)
