@@ -8,6 +8,8 @@ import torch.distributed as dist
 
 from instruments.ranks import counting_bytes, on_ranks
 
+pytestmark = pytest.mark.once  # no kernel runs here
+
 
 def told(value, keep=None, scale=1):
     """What ranks tell each other, and how this one does afterwards."""
@@ -51,7 +53,6 @@ def test_bytes_are_counted_by_whom_they_go_to():
     assert dist.all_to_all_single.__name__ == "all_to_all_single"
 
 
-@pytest.mark.once
 def test_a_rank_that_fails_is_quoted_and_the_others_do_not_wait():
     start = time.monotonic()
     with pytest.raises(RuntimeError, match="(?s)rank 1 of 2 failed:.*in fails\n.*KeyError: 'nothing here'"):

@@ -10,7 +10,7 @@ from kernels.grouped_matmul import grouped_matmul, grouped_matmul_reference, gro
 from kernels.grouped_matmul_persistent import SHARED
 from kernels.grouped_matmul_plan import PATHS, PORTABLE, Plan, plan
 from kernels.rows import INTERPRETED, Device, device_of
-from tests.kernels.tools import BF16, DEVICE, FP16, FP32, assert_close, assert_counts, randn
+from tests.kernels.tools import AGAIN, BF16, DEVICE, FP16, FP32, assert_close, assert_counts, randn
 
 #: Rows of each group: ragged with empty ones, all in one, first and last empty, none at all, a group alone.
 COUNTS = ([3, 0, 130, 1, 16, 17], [0, 0, 77, 0], [0, 64, 128, 0], [0, 0], [129], [1] * 9)
@@ -185,7 +185,7 @@ def test_ten_runs_give_the_same_bits():
     x, weight, offsets, _ = operands([3, 0, 13], 136, 72)
     for path in (*PORTABLE, "persistent"):
         first = grouped_matmul(x, weight, offsets, path=path)
-        assert all(grouped_matmul(x, weight, offsets, path=path).equal(first) for _ in range(9))
+        assert all(grouped_matmul(x, weight, offsets, path=path).equal(first) for _ in range(AGAIN))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from kernels.moe_permute import gather_rows, permute
 from kernels.moe_router import Routing, route
 from kernels.rows import device_of
 from kernels.tolerances import limit
-from tests.kernels.tools import BF16, DEVICE, FP16, FP32, gradients, randn, worst_row
+from tests.kernels.tools import AGAIN, BF16, DEVICE, FP16, FP32, gradients, randn, worst_row
 
 #: Kinds of routing: what is added to the logits of 6 experts.
 BIAS = {
@@ -198,7 +198,7 @@ def test_ten_runs_give_the_same_bits():
     }
     for name, call in calls.items():
         first = call()
-        for _ in range(9 if DEVICE == "cuda" else 1):
+        for _ in range(AGAIN):
             assert all(torch.equal(again, before) for again, before in zip(call(), first, strict=True)), name
 
 

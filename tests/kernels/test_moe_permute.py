@@ -16,7 +16,7 @@ from kernels.moe_permute import (
     permute_traffic,
     plan,
 )
-from tests.kernels.tools import BF16, DEVICE, FP32, LAYOUTS, SPILLS, assert_counts, randn
+from tests.kernels.tools import AGAIN, BF16, DEVICE, FP32, LAYOUTS, SPILLS, assert_counts, randn
 
 FIELDS = ("offsets", "tokens", "rows", "counts")
 
@@ -101,7 +101,7 @@ def test_counts_of_many_programs_are_added_up_in_steps(monkeypatch):
 def test_the_same_in_every_run():
     experts = choices(700, 4, 16, 1)
     first = permute(experts, 16, 60)
-    for _ in range(3):
+    for _ in range(AGAIN):
         again = permute(experts, 16, 60)
         assert all(torch.equal(getattr(first, name), getattr(again, name)) for name in FIELDS)
 
