@@ -15,6 +15,8 @@ NVFP4's scales have fractions. A value in units of one is rounded to fp32 first,
 arithmetic is the other kernel's, value by value.
 """
 
+from functools import cache
+
 import torch
 
 from instruments.backend import tl, triton
@@ -92,10 +94,16 @@ def quantize_pairs_kernel(
     tl.store(codes_ptr + at, codes.to(tl.uint8), mask=inside)
 
 
+@cache
+def has_bf16(device: torch.device) -> bool:
+    """Whether kernels there compute in bf16, two at a time: on GPUs from sm_80 on."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 0)
+
+
 def takes_pairs(x: torch.Tensor, scheme: Scheme, flat: bool) -> bool:
     """Whether x goes through the kernel of this file: bf16 in whole words, groups and units, to MXFP4 or NVFP4."""
     fits = flat and x.dtype == torch.bfloat16 and x.storage_offset() % 2 == 0 and x.numel() % UNIT == 0
-    return fits and scheme.format == "e2m1" and scheme.scale_format in ("e8m0", "e4m3")
+    return fits and scheme.format == "e2m1" and scheme.scale_format in ("e8m0", "e4m3") and has_bf16(x.device)
 
 
 def units_of(groups: int, config: dict) -> tuple[int, dict]:

@@ -135,6 +135,11 @@ def of_capacity(tokens, top_k, num_experts, capacity):
     return make
 
 
+def second_choice(rng):
+    """Token 1 loses its first choice and keeps its second."""
+    return {"experts": tensor(np.array([[0, 2], [0, 1]]), "int64"), "num_experts": 3, "capacity": 1}
+
+
 KEPT = Task(
     id="11b.2",
     title="Cut off at a capacity",
@@ -146,6 +151,8 @@ KEPT = Task(
         Case("9 tokens, top-1 of 3, capacity 2", of_capacity(9, 1, 3, 2)),
         Case("6 tokens, top-2 of 16, capacity 6", of_capacity(6, 2, 16, 6), hint="Here nothing is dropped."),
         Case("30 tokens, top-2 of 2, capacity 1", of_capacity(30, 2, 2, 1)),
+        Case("2 tokens, of which one loses its first choice", second_choice, same=True),
+        Case("3,000 tokens, top-2 of 3, capacity 1,500", of_capacity(3000, 2, 3, 1500)),
     ),
     slips=(
         Slip(
@@ -171,6 +178,26 @@ KEPT = Task(
         ),
         Slip("nothing was dropped", "What does not fit gets -1.", "if taken[expert] < capacity: -> if True:"),
         Slip(
+            "a token that lost a choice lost its next ones, too",
+            "Each choice stands for itself: a token whose first expert was full may find room with its second.",
+            "taken[expert] < capacity -> taken[expert] < capacity and (not choice or rows[token, 0] >= 0)",
+            (
+                "taken[expert] < capacity -> taken[expert] < capacity and (not choice or rows[token, 0] >= 0)",
+                "taken[expert] += 1 -> taken[expert] += not choice or rows[token, 0] >= 0",
+            ),
+        ),
+        Slip(
+            "what is dropped got row 0",
+            "Row 0 is the first expert's first row: what is dropped gets -1.",
+            "np.full(experts.shape, -1) -> np.zeros(experts.shape, int)",
+            answer="flat * capacity + place, -1) -> flat * capacity + place, 0)",
+        ),
+        Slip(
+            "the capacity starts again with each choice",
+            "An expert's rows are those of all choices: go on counting where the choice before ended.",
+            "for choice in range(experts.shape[1]): -> for choice in range(experts.shape[1]):\n        taken[:] = 0",
+        ),
+        Slip(
             "the last tokens were kept, not the first",
             "Of one choice, the lower token comes first.",
             "for token in range(len(experts)): -> for token in range(len(experts))[::-1]:",
@@ -190,7 +217,10 @@ KEPT = Task(
     ),
     hints={
         "dtype": "The rows are int64, as torch indexes with.",
-        "wrong": "Write down the first choices of all tokens, then the second ones, and number each expert's.",
+        **dict.fromkeys(
+            ("wrong", "some_rows", "tail"),
+            "Write down the first choices of all tokens, then the second ones, and number each expert's.",
+        ),
     },
 )
 
@@ -214,7 +244,7 @@ def returned(counts, placement, rank):
 def of_placement(placement, rank):
     def make(rng):
         ranks, experts = len(placement), sum(placement)
-        counts = rng.integers(0, 500, (ranks, experts)) * (rng.random((ranks, experts)) < 0.8)
+        counts = rng.integers(0, 40_000, (ranks, experts)) * (rng.random((ranks, experts)) < 0.8)
         return {"counts": tensor(counts, "int64"), "placement": tensor(np.array(placement), "int64"), "rank": rank}
 
     return make
@@ -282,7 +312,7 @@ SPLITS = Task(
         "shape": "Both have a number for each rank: [ranks].",
         "wrong": "Make the table [from, to] of rows between all ranks: its row `rank` is sent in the dispatch, its "
         "column `rank` received.",
-        "exception": "A rank may have no expert: its part is a sum over nothing, 0.",
+        "exception": "Ranks may have more experts or fewer than others, or none: a sum over nothing is 0.",
     },
 )
 
@@ -298,22 +328,27 @@ def regrouped(received):
     return index, offsets, np.argsort(index)
 
 
-def of_arrivals(ranks, experts, most=9):
+def of_arrivals(ranks, experts, most=9, silent=(), empty=()):
+    """silent: ranks that sent nothing; empty: experts that got nothing."""
+    sends = np.ones((ranks, experts), bool)
+    sends[list(silent)] = sends[:, list(empty)] = False
+    rows = int(sends.sum()) * most // 2 + 2
+
     def make(rng):
-        received = rng.integers(0, most, (ranks, experts)) * (rng.random((ranks, experts)) < 0.8)
-        received[-1, -1] = most
-        received[0, 0] = 2
-        return {"received": tensor(_same_total(rng, received, ranks * experts * most // 2 + 2), "int64")}
+        received = rng.integers(0, most, (ranks, experts)) * (rng.random((ranks, experts)) < 0.8) * sends
+        received[-1, -1] = most * sends[-1, -1]
+        received[0, 0] = 2 * sends[0, 0]
+        return {"received": tensor(_same_total(rng, received, rows, np.argwhere(sends)), "int64")}
 
     return make
 
 
-def _same_total(rng, received, total):
-    """With so many rows in all: results have the same shape at each turn."""
+def _same_total(rng, received, total, places):
+    """With so many rows in all: results have the same shape at each turn. places: where rows may be added or taken."""
     received = received.copy()
-    while (more := total - received.sum()) != 0:
-        place = tuple(rng.integers(received.shape))
-        received[place] = max(received[place] + np.sign(more), 0)
+    while more := total - received.sum():
+        place = tuple(places[rng.integers(len(places))])
+        received[place] += max(more // len(places), 1) if more > 0 else -min(1, received[place])
     return received
 
 
@@ -329,6 +364,9 @@ REGROUP = Task(
         Case("from 2 ranks, 8 experts", of_arrivals(2, 8, 30)),
         Case("from 1 rank, 3 experts", of_arrivals(1, 3)),
         Case("from 6 ranks, 1 expert", of_arrivals(6, 1)),
+        Case("from 3 ranks, 6 experts, two of them without rows", of_arrivals(3, 6, silent=(1,), empty=(2, 5))),
+        Case("from 4 ranks, 3 experts, the first without rows", of_arrivals(4, 3, silent=(0, 3), empty=(0,))),
+        Case("from 2 ranks, 3 experts, thousands of rows", of_arrivals(2, 3, 3000)),
     ),
     slips=(
         Slip(
@@ -378,8 +416,13 @@ REGROUP = Task(
     ),
     hints={
         "dtype": "index and back are int64, as torch indexes with; offsets is int32, as a grouped product takes it.",
-        "wrong": "Two ranks, two experts, one or two rows each: write down what arrives, row by row.",
-        "shape": "index and back have a number for each row that arrives, offsets one for each expert and one more.",
+        **dict.fromkeys(
+            ("wrong", "some_rows", "tail"),
+            "Two ranks, two experts, one or two rows each: write down what arrives, row by row, and how it has to lie. "
+            "The sort has to be stable, and offsets are running sums.",
+        ),
+        "shape": "index and back have a number for each row that arrives, offsets one for each expert and one more: "
+        "experts without rows, too.",
     },
 )
 
@@ -432,9 +475,9 @@ def found(spans):
     return max(zip(divided(spans), ("experts", "waiting", "link")))[1]
 
 
-def step_of(rng, ranks, chunks, work, skew, transfer):
-    """Spans of a made-up step, in whole ticks, [n, 4]: rank, lane, start, duration. work: of a rank's
-    products; skew: how much more the last rank has; transfer: of all rows, one way."""
+def step_of(rng, ranks, chunks, work, skew, transfer, idle=()):
+    """Spans of a made-up step, in whole ticks, [n, 4]: rank, lane, start, duration. work: of a rank's products; skew:
+    how much more the last rank has; transfer: of all rows, one way; idle: ranks without products."""
 
     def about(mean):
         return max(1, round(TICKS * mean * rng.uniform(0.9, 1.1))) / TICKS
@@ -443,9 +486,9 @@ def step_of(rng, ranks, chunks, work, skew, transfer):
 
     def exchange(ready, mean):
         start = [max(one, other) for one, other in zip(ready, free)]
-        took = about(mean)
+        took, last = about(mean), rng.integers(ranks)
         for rank in range(ranks):
-            end = max(start) + took - round(TICKS * rng.uniform(0, 0.02) * took) / TICKS * (rank > 0)
+            end = max(start) + took - round(TICKS * rng.uniform(0, 0.02) * took) / TICKS * (rank != last)
             spans.append((rank, LINK, start[rank], end - start[rank]))
             free[rank] = end
         return list(free)
@@ -458,7 +501,7 @@ def step_of(rng, ranks, chunks, work, skew, transfer):
     for chunk in range(chunks):
         for rank in range(ranks):
             at[rank] = max(at[rank], come[chunk][rank])
-            for part in (2 / 3, 1 / 3):
+            for part in () if rank in idle else (2 / 3, 1 / 3):
                 took = about(work * part / chunks * (1 + skew * (rank == ranks - 1)))
                 spans.append((rank, EXPERTS, at[rank], took))
                 at[rank] += took
@@ -470,9 +513,9 @@ def step_of(rng, ranks, chunks, work, skew, transfer):
     return rng.permutation(np.array(spans), axis=0)
 
 
-def of_step(ranks, chunks, work, skew, transfer):
+def of_step(*step):
     def make(rng):
-        return {"spans": tensor(step_of(rng, ranks, chunks, work, skew, transfer), "fp64")}
+        return {"spans": tensor(step_of(rng, *step), "fp64")}
 
     return make
 
@@ -486,7 +529,7 @@ def recorded(**wanted):
 
 RECORDED = {
     "recorded, even routing": {"routing": "even", "link": "NVLink", "chunks": 1},
-    "recorded, words in the place of random tokens": {"routing": "zipf", "link": "NVLink", "chunks": 1},
+    "recorded, some experts preferred": {"routing": "zipf", "link": "NVLink", "chunks": 1},
     "recorded, through host memory": {"routing": "even", "link": "host memory", "chunks": 1},
 }
 STEPS = {
@@ -495,6 +538,8 @@ STEPS = {
     "a slow link": (2, 1, 400, 0.1, 900),
     "a slow link, chunks": (3, 4, 500, 0.05, 1000),
     "chunks hide most of a link": (2, 4, 800, 0.2, 600),
+    "one rank of four has more rows": (4, 1, 300, 0.8, 60),
+    "a rank without products": (3, 2, 600, 0.1, 150, (1,)),
 }
 TRACES = Task(
     id="11b.5",
@@ -526,6 +571,21 @@ TRACES = Task(
             functions=("exchanges", "where_it_went"),
         ),
         Slip(
+            "an exchange's end was taken from one rank",
+            "An exchange is over when its kernel has ended on every rank: the latest end.",
+            "link[:, :, 1].max(axis=0) - ready, -> link[0, :, 1] - ready,",
+            "link[:, :, 1].max(axis=0) - ready, -> link[-1, :, 1] - ready,",
+            "link[:, :, 1].max(axis=0) - ready, -> link[:, :, 1].min(axis=0) - ready,",
+            answer="return end.amax(0) - ready -> return end[0] - ready",
+            functions=("exchanges",),
+        ),
+        Slip(
+            "the first exchange was left out",
+            "The counts' exchange is an exchange like the others: it has a transfer, and ranks wait in it.",
+            "waits = (ready - link[:, :, 0]).sum(axis=1) -> waits = (ready - link[:, :, 0])[:, 1:].sum(axis=1)",
+            functions=("where_it_went",),
+        ),
+        Slip(
             "a rank waits until the exchange is over",
             "It waits until the last rank is ready: latest beginning minus its own.",
             "ready - link[:, :, 0] -> link[:, :, 1].max(axis=0) - link[:, :, 0]",
@@ -546,9 +606,11 @@ TRACES = Task(
             functions=("exchanges", "where_it_went"),
         ),
         Slip(
-            "the products are those of the slowest rank",
-            "experts is the mean over the ranks; that one has more than another shows as waiting.",
+            "the products are those of one rank alone",
+            "experts is the mean over all ranks, those without products, too; that one has more shows as waiting.",
             "float(work.mean()) -> float(work.max())",
+            "float(work.mean()) -> float(work[0])",
+            "float(work.mean()) -> float(work[work > 0].mean())",
             answer="work.mean().item(), -> work.max().item(),",
             functions=("where_it_went",),
         ),
@@ -576,8 +638,10 @@ TRACES = Task(
     ),
     hints={
         "type": "where_it_went returns three Python floats, .item() of a tensor; bottleneck a string.",
-        "wrong": "Draw one step of two ranks: who is ready when, from when on can rows travel, and who multiplies "
-        "meanwhile?",
+        **dict.fromkeys(
+            ("wrong", "some_rows", "tail"),
+            "Draw one step of two ranks: who is ready when, from when on do rows travel, and who multiplies meanwhile?",
+        ),
     },
 )
 

@@ -202,6 +202,25 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
     "seven numbers": ("11b.1", [("f, g, h\n", "f, g\n")], "verdict", ["7 numbers", "a tuple of 8"]),
     "int32 rows": ("11b.2", [("return rows.view", "return rows.int().view")], "dtype", ["int64"]),
     "places with themselves": ("11b.2", [("(mine.cumsum(0) - mine)", "mine.cumsum(0)")], "slip", ["counted from 1"]),
+    "a dropped choice takes the next one along": (
+        "11b.2",
+        """
+def place(experts, num_experts, capacity):
+    taken, rows = [0] * num_experts, torch.full_like(experts, -1)
+    for choice in range(experts.shape[1]):
+        for token, e in enumerate(experts[:, choice].tolist()):
+            if choice and rows[token, 0] < 0:
+                continue
+            if taken[e] < capacity:
+                rows[token, choice] = e * capacity + taken[e]
+                taken[e] += 1
+    return rows
+""",
+        "slip",
+        ["lost its next ones"],
+    ),
+    "places in bf16": ("11b.2", [("(mine.cumsum(0) - mine)", "(mine.bfloat16().cumsum(0).long() - mine)")], (), []),
+    "sums in fp16": ("11b.3", [("part.sum(dim=1) for", "part.half().sum(dim=1).long() for")], (), []),
     "the sides of the dispatch exchanged": (
         "11b.3",
         [("return table[rank], table[:, rank].contiguous()", "return table[:, rank].contiguous(), table[rank]")],
@@ -232,6 +251,12 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         "slip",
         ["order in which they came"],
     ),
+    "offsets of the experts that occur": (
+        "11b.4",
+        [("received.sum(0).cumsum(0)", "expert.bincount().cumsum(0)")],
+        "shape",
+        ["experts without rows, too"],
+    ),
     "offsets without 0": (
         "11b.4",
         [("(received.sum(0).cumsum(0), (1, 0))", "(received.sum(0), (1, 0))")],
@@ -243,6 +268,27 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         [("end.amax(0) - ready, ready", "(end - start).amax(0), ready")],
         "slip",
         ["waiting for a late rank"],
+    ),
+    "the end of the first rank": (
+        "11b.5",
+        [("return end.amax(0) - ready", "return end[0] - ready")],
+        "slip",
+        ["taken from one rank"],
+    ),
+    "the mean over ranks with products": (
+        "11b.5",
+        [("work.mean().item(),", "work[work > 0].mean().item(),")],
+        "slip",
+        ["those without products, too"],
+    ),
+    "everybody's waits": (
+        "11b.5",
+        [
+            ("    times = dict(zip((", "    spans = spans.clone()\n    times = dict(zip(("),
+            ("return max(times", "times['waiting'] = exchanges(spans)[1].sum().item()\n    return max(times"),
+        ],
+        (),
+        ["bottleneck"],
     ),
     "overlap left out": (
         "11b.5",

@@ -112,6 +112,14 @@ def test_every_bf16_magnitude_two_at_a_time(largest):
     check(apart, "mxfp4")
 
 
+@pytest.mark.parametrize("name", ["mxfp4", "nvfp4"])
+def test_gpus_without_bf16_take_the_other_kernel(name, monkeypatch):
+    monkeypatch.setattr("kernels.quantize_pairs.has_bf16", lambda device: False)
+    x = heavy(3, 64)
+    assert meter(quantize, x, name).kernels[-1] == "quantize_groups_kernel"
+    check(x, name)
+
+
 @pytest.mark.parametrize("tensor_scale", [1.0, 0.7, 2.0**-105 / 3, 1e33])
 def test_every_bf16_magnitude_under_every_scale_of_nvfp4(tensor_scale):
     """Six octaves down from what each of E4M3's scales makes a 6, and 64 times that, where the last one saturates."""
