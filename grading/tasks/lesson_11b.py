@@ -528,9 +528,9 @@ def recorded(**wanted):
 
 
 RECORDED = {
-    "recorded, even routing": {"routing": "even", "link": "NVLink", "chunks": 1},
-    "recorded, some experts preferred": {"routing": "zipf", "link": "NVLink", "chunks": 1},
-    "recorded, through host memory": {"routing": "even", "link": "host memory", "chunks": 1},
+    "recorded, even routing": {"routing": "even", "link": "NVLink", "chunks": 1, "part": "whole"},
+    "recorded, some experts preferred": {"routing": "zipf", "link": "NVLink", "chunks": 1, "part": "whole"},
+    "recorded, through host memory": {"routing": "even", "link": "host memory", "chunks": 1, "part": "whole"},
 }
 STEPS = {
     "products are most": (2, 1, 900, 0.1, 120),
