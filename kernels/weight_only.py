@@ -55,9 +55,11 @@ class Path:
     fills: bool = False
 
 
-def _slices(rows: int, warps: int, words: int, stages: int) -> dict:
-    """Warps that take so many words of each row at a time."""
-    return {"BLOCK_N": rows, "SLICES": warps, "WORDS": words, "num_warps": warps, "STAGES": stages}
+def _slices(rows: int, warps: int, words: int, stages: int, registers: int | None = None) -> dict:
+    """Warps that take so many words of each row at a time. registers: of a thread at most, where more programs fit on a
+    multiprocessor with fewer than the compiler would take."""
+    tile = {"BLOCK_N": rows, "SLICES": warps, "WORDS": words, "num_warps": warps, "STAGES": stages}
+    return tile if registers is None else tile | {"maxnreg": registers}
 
 
 def _tile(tokens: int, rows: int, k: int, warps: int, stages: int) -> dict:
@@ -69,6 +71,7 @@ PATHS = (
     # path, rows of x, formats, tile, programs or shared
     Path("decode", 1, ("int4",), _slices(32, 8, 16, 3), 6, fills=True),
     Path("decode", 1, ("int4",), _slices(32, 4, 16, 3), 6),
+    Path("decode", 1, ("e2m1",), _slices(32, 4, 16, 3, registers=80), 6),
     Path("decode", 4, ("int4",), _slices(64, 4, 16, 3), 6),
     Path("decode", 8, ("int4",), _slices(64, 2, 16, 4), 6),
     Path("decode", 8, ("int8", "e2m1"), _slices(32, 4, 16, 3), 6),
