@@ -56,7 +56,7 @@ class Path:
 
 
 def _slices(rows: int, warps: int, words: int, stages: int, registers: int | None = None) -> dict:
-    """Warps that take so many words of each row at a time. registers: of a thread at most; else the compiler chooses."""
+    """Warps that take so many words of each row at a time. registers: of a thread, at most."""
     tile = {"BLOCK_N": rows, "SLICES": warps, "WORDS": words, "num_warps": warps, "STAGES": stages}
     return tile if registers is None else tile | {"maxnreg": registers}
 
