@@ -44,7 +44,7 @@ class Path:
     """A row of the table of plans. name: as in `path=`. rows: of x, the most that it is chosen for. formats: of the
     weight. tile: as the kernel takes it; decode's BLOCK_M follows from the rows of x. programs: per multiprocessor,
     which K is shared out for where the weight's rows give fewer; 0 where K stays whole. shared: bytes of shared memory
-    that a multiprocessor has at least. fills: whether the weight's rows have to give each multiprocessor a program."""
+    that a multiprocessor has at least. fills: whether the weight's rows have to give so many programs themselves."""
 
     name: str
     rows: int
@@ -56,8 +56,7 @@ class Path:
 
 
 def _slices(rows: int, warps: int, words: int, stages: int, registers: int | None = None) -> dict:
-    """Warps that take so many words of each row at a time. registers: of a thread at most, where more programs fit on a
-    multiprocessor with fewer than the compiler would take."""
+    """Warps that take so many words of each row at a time. registers: of a thread, at most."""
     tile = {"BLOCK_N": rows, "SLICES": warps, "WORDS": words, "num_warps": warps, "STAGES": stages}
     return tile if registers is None else tile | {"maxnreg": registers}
 
@@ -70,8 +69,7 @@ ALL = ("int8", "int4", "e2m1")
 PATHS = (
     # path, rows of x, formats, tile, programs or shared
     Path("decode", 1, ("int4",), _slices(32, 8, 16, 3), 6, fills=True),
-    Path("decode", 1, ("int4",), _slices(32, 4, 16, 3), 6),
-    Path("decode", 1, ("e2m1",), _slices(32, 4, 16, 3, registers=80), 6),
+    Path("decode", 1, ("int4",), _slices(32, 4, 16, 3, registers=80), 6),
     Path("decode", 4, ("int4",), _slices(64, 4, 16, 3), 6),
     Path("decode", 8, ("int4",), _slices(64, 2, 16, 4), 6),
     Path("decode", 8, ("int8", "e2m1"), _slices(32, 4, 16, 3), 6),
@@ -114,7 +112,7 @@ def plan(M: int, N: int, K: int, scheme: Scheme, path: str | None, gpu: Device |
         and M <= row.rows
         and scheme.format in row.formats
         and gpu.shared_per_sm >= row.shared
-        and (not row.fills or triton.cdiv(N, row.tile["BLOCK_N"]) >= gpu.sms)
+        and (not row.fills or triton.cdiv(N, row.tile["BLOCK_N"]) >= row.programs * gpu.sms)
     ]
     if not fitting:
         most = max(row.rows for row in PATHS if row.name == "decode")

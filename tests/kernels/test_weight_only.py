@@ -196,8 +196,8 @@ def test_a_plan_covers_k_once(scheme):
 
 
 def test_few_rows_of_int4_get_the_smaller_step():
-    """128 programs leave multiprocessors of an H200 idle, and 448 do not; an A100 has fewer to fill."""
-    for N, gpu, slices in ((4096, H200, 4), (14_336, H200, 8), (4096, A100, 8)):
+    """Six programs for each multiprocessor of an H200 are 792, of 32 rows each; an A100 has fewer to fill."""
+    for N, gpu, slices in ((4096, H200, 4), (25_312, H200, 4), (25_344, H200, 8), (20_736, A100, 8)):
         assert plan(1, N, 14_336, SCHEMES["int4_g128"], None, gpu).tile["SLICES"] == slices
 
 
