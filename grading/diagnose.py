@@ -17,7 +17,7 @@ from grading.raised import meaning
 from grading.record import Place
 from grading.replay import too_wide
 from grading.tasks import KINDS, Expected, Given, RandomTensor, Task, Tensor, guesses, plain
-from kernels.tolerances import limit
+from kernels.tolerances import OF_ORACLE_ROUNDED, limit
 
 ADVICE = {
     "left_over": "Take the line `raise NotImplementedError()` out of the answer.",
@@ -28,8 +28,9 @@ ADVICE = {
     "race": "On a GPU programs run side by side, in any order. Let each element be written by the program that reads "
     "it, add up with tl.atomic_add, or use a second launch.",
     "kept": "Make what is returned anew in every call: the caller may hold the old one, and the numbers are others.",
-    "readback": "What the host is to know of a tensor it has to wait for, each time. Make the grid for any numbers, "
-    "from the shapes alone, and let the kernel read the rest.",
+    "readback": "What the host is to know of a tensor it has to wait for, each time: its numbers, and how large a "
+    "result is that depends on them. Make the grid for any numbers, from the shapes alone, and let the kernel read "
+    "the rest.",
     "order": "A GPU promises no order of programs, nor of the lanes of an atomic: what an atomic hands out (the next "
     "free place, say) depends on who comes first. Count first, and compute every place from the counts.",
     "tuned": "To time its configs, triton.autotune runs the kernel many times on the same tensors. Name each one that "
@@ -174,9 +175,13 @@ def is_whole(dtype: str) -> bool:
     return dtype.startswith(("int", "uint", "bool"))
 
 
-def allowed(reference: np.ndarray, dtype: str) -> float:
-    """The limit for a row of this result; integers, codes say, are exact."""
-    return 0.0 if is_whole(dtype) else limit(dtype, reference.shape[-1] if reference.ndim > 1 else 1)
+def allowed(reference: np.ndarray, dtype: str) -> np.ndarray:
+    """The limit for each row of this result; integers, codes say, are exact."""
+    error = row_errors(reference if is_whole(dtype) else rounded(reference, dtype), reference)
+    if is_whole(dtype):
+        return np.zeros_like(error)
+    most = limit(dtype, reference.shape[-1] if reference.ndim > 1 else 1)
+    return np.maximum(most, np.where(np.isfinite(error), OF_ORACLE_ROUNDED * error, 0))
 
 
 def matches(got: Got, expected: Expected, slack: float = 1.0) -> bool:
@@ -186,7 +191,7 @@ def matches(got: Got, expected: Expected, slack: float = 1.0) -> bool:
             return False
         if not expected.values.size:
             return True
-        return row_errors(got.values, expected.values).max() <= slack * allowed(expected.values, got.dtype)
+        return bool((row_errors(got.values, expected.values) <= slack * allowed(expected.values, got.dtype)).all())
     if got.is_tensor or got.other or isinstance(got.values, bool) != isinstance(expected.values, bool):
         return False
     if isinstance(expected.values, float):
@@ -273,7 +278,7 @@ def of_replay(given: Given, index: int, replayed: record.Replayed, arguments: di
     if replayed.metered:
         found += _metered(task, arguments, replayed)
         if replayed.returned is not None and not any(f.kind == "no_kernel" for f in found) and not task.verdict:
-            found += _stored(given.expected(index, replayed.turn), replayed.metered)
+            found += _stored(task, given.expected(index, replayed.turn), replayed.metered)
     return _named(found, task.cases[index].name)
 
 
@@ -583,7 +588,7 @@ def _sectors(task: Task, arguments: dict, tensors: list):
         )
 
 
-def _stored(expected: list, metered: record.Metered):
+def _stored(task: Task, expected: list, metered: record.Metered):
     """Each result in a tensor that a kernel stored, every element of it."""
     if metered.kernels and not metered.programs:
         yield Finding(
@@ -612,6 +617,8 @@ def _stored(expected: list, metered: record.Metered):
             )
             continue
         found = _holes(e, t, metered.kernels)
+        if task.no_readback and _enough(t.shape[0], metered):  # which rows a program takes is in the numbers
+            found.advice = ""
         found.place = Place(tensor=t.name, first=list(t.first_unwritten))
         yield found
 
@@ -620,6 +627,12 @@ def _roles(expected: list) -> list:
     """The role of each result: the argument that holds it, or its place among those that are returned."""
     places = itertools.count()
     return [e.argument or f"returned {next(places)}" for e in expected]
+
+
+def _enough(rows: int, metered: record.Metered) -> bool:
+    """Whether the programs along one axis of a grid are enough for so many rows, by the lowest tile."""
+    low = min((shape[0] for shape in metered.shapes if len(shape) == 2 and shape[0] > 1), default=1)
+    return low * max((n for _, grid in metered.kernels for n in grid), default=0) >= rows
 
 
 def _holes(e: Expected, t: record.Counts, kernels: list) -> Finding:
@@ -654,18 +667,21 @@ def _holes(e: Expected, t: record.Counts, kernels: list) -> Finding:
     return Finding("unwritten", text)
 
 
-#: What hands numbers of a tensor to Python: `.item()`, `int(...)`, `if` and the like all come down to the first
-READINGS = ("_local_scalar_dense", "tolist", "numpy")
+ITEM = "_local_scalar_dense"  # what `.item()`, `int(...)`, `if` and the like all come down to
 
 
 def operations(task: Task, arguments: dict, done: dict):
     """What torch itself did: more than a tile at once, or, beside a kernel, more than a vector's worth; what the host
     read, where it must not."""
-    read = [name for name in READINGS if name in done]
+    read = [name.removeprefix(record.READ) for name in done if name.startswith(record.READ)]
     if task.no_readback and read:
-        said = "a number of a tensor" if read[0] == READINGS[0] else f"a tensor, by `{read[0]}`"
-        yield Finding("readback", f"the host reads {said}")
-    done = {name: count for name, count in done.items() if name not in (*task.torch_operations, *READINGS)}
+        by = "a mask as index" if read[0] == "index" else f"`{read[0].strip('_')}`"
+        yield Finding("readback", f"the host reads {'a number of a tensor' if ITEM in read else f'a tensor, by {by}'}")
+    done = {
+        name: count
+        for name, count in done.items()
+        if name not in (*task.torch_operations, ITEM) and not name.startswith(record.READ)
+    }
     if not done:
         return
     operation, elements = max(done.items(), key=lambda item: item[1])
@@ -815,8 +831,9 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
     per_row = values.ndim == 1 and (not tensors or _per_row(len(values), arguments))
     table = values.reshape(-1, 1) if per_row else values.reshape(-1, values.shape[-1] if values.ndim else 1)
     table, right = settled(table, reference.reshape(table.shape))
-    most = allowed(reference, e.dtype)
-    errors = row_errors(values, reference)
+    errors, limits = row_errors(values, reference), allowed(reference, e.dtype)
+    worst = int(np.argmax(errors - limits))
+    most = float(limits[worst])
     with np.errstate(invalid="ignore"):
         element = ~np.isfinite(table) | ~np.isfinite(right) | (np.abs(table - right) > _elementwise(most, right))
     if not element.any():
@@ -830,13 +847,15 @@ def _shape_of_failure(got: Got, e: Expected, arguments: dict | None = None, widt
         expected=float(right[first]),
         got=float(table[first]),
         wrong=float(element.mean()),
-        error=float(errors.max()),
+        error=float(errors[worst]),
         limit=most,
         shape=list(table.shape),
         map=picture(element),
     )
     seen = f"{e.name}{list(at)} is {table[first]:.6g}, expected {right[first]:.6g}; {_share(element)} of {e.name} is "
-    seen += "wrong" if whole else f"off, the worst {'row ' * (values.ndim > 1)}by {errors.max():.1e} (limit {most:.0e})"
+    seen += (
+        "wrong" if whole else f"off, the worst {'row ' * (values.ndim > 1)}by {errors[worst]:.1e} (limit {most:.0e})"
+    )
     rows, columns = element.any(axis=1), element.any(axis=0)
     wide = table.shape[1] > 1
 
@@ -947,7 +966,7 @@ def _row_factors(table: np.ndarray, right: np.ndarray, most: float):
         rest = np.linalg.norm(table - factors[:, None] * right, axis=1) / np.linalg.norm(table, axis=1)
     usable = (size > 0) & np.isfinite(factors) & (factors > 0)
     wrong = usable & (np.hypot(rest, factors - 1) > most)
-    if not usable.any() or (rest[usable] > 3 * most).any() or (rest > np.abs(factors - 1))[wrong].any():
+    if not wrong.any() or (rest[usable] > 3 * most).any() or (rest > np.abs(factors - 1))[wrong].any():
         return None
     return factors[usable]
 

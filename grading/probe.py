@@ -117,6 +117,12 @@ def _case(number: int, case: dict, spec: dict, function, source: Path, out: Path
                 for name, value in were.items()
                 if not _same(value, given[name])
             }
+            | {
+                f"{name}, which now asks for a gradient"
+                for given in arguments
+                for name, value in given.items()
+                if isinstance(value, torch.Tensor) and value.requires_grad
+            }
         )
         if recorder:  # by torch, for no kernel ran
             told.after = export_arguments(arguments[0], out, f"case{number}")
@@ -520,7 +526,7 @@ class _Call:
 
 class Operations(torch.utils._python_dispatch.TorchDispatchMode):
     """{torch operation: elements of its largest operand}; views do not count, and of an operation that a learner has
-    registered its inside does.
+    registered its inside does. What hands numbers to Python is told once more, as record.READ and its name.
 
     clock: tells the time, in launches. written: {address of a storage: when an operation last wrote to it}.
     """
@@ -545,6 +551,8 @@ class Operations(torch.utils._python_dispatch.TorchDispatchMode):
             for argument, value in zip(func._schema.arguments, args):
                 if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, torch.Tensor):
                     self.written[value.untyped_storage().data_ptr()] = self.clock()
+        if not self.off and _reads(func, args, kwargs or {}):
+            self.done[record.READ + name[-1]] = 1
         if not self.off and not _is_view(func):
             flat = torch.utils._pytree.tree_leaves((args, kwargs, result))
             elements = max((t.numel() for t in flat if isinstance(t, torch.Tensor)), default=0)
@@ -553,9 +561,9 @@ class Operations(torch.utils._python_dispatch.TorchDispatchMode):
 
 
 class Readings(torch.overrides.TorchFunctionMode):
-    """Adds to `done`, {operation: elements}, what hands a whole tensor to Python and is no operation of torch's."""
+    """Adds to `done`, as record.READ and a name, what hands a tensor to Python and is no operation of torch's."""
 
-    NAMES = ("tolist", "numpy")
+    NAMES = ("tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format__")
 
     def __init__(self, done: dict):
         super().__init__()
@@ -563,9 +571,19 @@ class Readings(torch.overrides.TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "")
-        if name in self.NAMES:
-            self.done[name] = max(args[0].numel(), self.done.get(name, 0))
+        if name in self.NAMES or name == "tensor_split" and any(isinstance(a, torch.Tensor) for a in args[1:]):
+            self.done[record.READ + name.strip("_")] = 1
         return func(*args, **(kwargs or {}))
+
+
+def _reads(func, args, kwargs) -> bool:
+    """Whether an operation gives Python a number of a tensor, or a result whose size is one: on a GPU it waits."""
+    name = func._schema.name
+    if name == "aten::index":  # by numbers it knows the size, by a mask it does not
+        return any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
+    if name == "aten::repeat_interleave" and kwargs.get("output_size") is not None:
+        return False
+    return bool({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape} & set(func.tags))
 
 
 def _is_view(func) -> bool:

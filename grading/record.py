@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 
 MAX_RECORD = 16 << 20  # bytes of one record that crosses the wall
+READ = "read: "  # before the name of what handed numbers of a tensor to Python, among a case's operations
 RUN, PLAYED = (0, 1), (2, 3)  # the turns of a case's inputs that a learner's process gets, and that its replay gets
 
 
@@ -76,8 +77,8 @@ class Case(Record):
     it}.
 
     operations: {torch operation: elements of its largest operand}. changed: arguments that are no tensors and were
-    changed. stub: nothing is written yet. held: whether what the first call returned outlived a second one, with other
-    numbers, that returned `second`.
+    changed, and tensors that ask for a gradient now. stub: nothing is written yet. held: whether what the first call
+    returned outlived a second one, with other numbers, that returned `second`.
     """
 
     error: Error | None = None

@@ -12,6 +12,10 @@ LIMITS = {"fp64": 1e-12, "fp32": 1e-6, "fp16": 4e-4, "bf16": 3e-3}
 SHORT_ROW = 64
 WORST_ROUNDING = {"fp64": 1e-12, "fp32": 1e-6, "fp16": 6e-4, "bf16": 4e-3}
 
+#: Nor do long rows average where a few numbers outweigh the rest, as squares may: so many times the error of the row's own
+#: oracle, rounded once, is accepted in any case.
+OF_ORACLE_ROUNDED = 1.2
+
 
 def limit(dtype: str, row_length: int) -> float:
     """Largest error accepted of a row of this many elements of this dtype."""

@@ -58,10 +58,15 @@ def moved_bias(bias, experts, step):
     return bias + step * np.sign(experts.size - counts * len(bias))
 
 
-def of_sequences(sequences, tokens, many, top_k):
+def of_sequences(sequences, tokens, many, top_k, far=0):
+    """far: what the first two logits of each token are, with either sign, if it is not 0."""
+
     def make(rng):
         experts = np.stack([chosen_by(rng, tokens, top_k, many, skew=2) for _ in range(sequences)])
-        return {"logits": tensor(rng.uniform(-2, 1, (sequences, tokens, many))), "experts": tensor(experts, "int32")}
+        logits = rng.uniform(-2, 1, (sequences, tokens, many))
+        if far:
+            logits[..., :2] = far, -far
+        return {"logits": tensor(logits), "experts": tensor(experts, "int32")}
 
     return make
 
@@ -115,6 +120,10 @@ BALANCE = Task(
             for name in ("balance_loss", "balance_gradient")
             for shape in ((3, 24, 8, 2), (1, 7, 5, 1), (2, 30, 12, 3))
         ),
+        *(
+            Case(f"{name}, logits of 100 and -100", of_sequences(2, 9, 6, 2, far=100), name)
+            for name in ("balance_loss", "balance_gradient")
+        ),
         Case(
             "next_bias, an expert with just its part",
             of_bias(12, 6, 2),
@@ -127,6 +136,13 @@ BALANCE = Task(
             of_dealt(41, 6, 3),
             "next_bias",
             hint="The mean load is no whole number here, and no load is just the mean.",
+        ),
+        Case(
+            "next_bias, loads of 1 and one of 2, whose mean is 65 / 64",
+            of_dealt(65, 64, 1),
+            "next_bias",
+            hint="Loads may be very near to the mean: compare whole numbers, counts times the number of experts "
+            "and all choices.",
         ),
     ),
     slips=(
@@ -157,6 +173,11 @@ BALANCE = Task(
             "np.bincount(sequence.ravel() -> np.bincount(sequence[:, 0]",
             "counts * many / (tokens * top_k) -> np.stack([np.bincount(s[:, 0], minlength=many) for s in experts])"
             " * many / tokens",
+            "np.bincount(experts.ravel(), minlength=len(bias)) -> np.bincount(experts[:, 0], minlength=len(bias))",
+            (
+                "np.bincount(experts.ravel(), minlength=len(bias)) -> np.bincount(experts[:, 0], minlength=len(bias))",
+                "experts.size - counts -> len(experts) - counts",
+            ),
         ),
         Slip(
             "the shares are a softmax of the logits",
@@ -214,11 +235,12 @@ BALANCE = Task(
             functions=("balance_gradient",),
         ),
         Slip(
-            "the mean load was rounded",
+            "loads were compared with a whole number, the mean rounded or their median",
             "The mean need not be whole. Whole numbers can be compared exactly: counts times the number of experts, "
             "and all choices.",
             "np.sign(experts.size - counts * len(bias)) -> np.sign(experts.size // len(bias) - counts)",
             "np.sign(experts.size - counts * len(bias)) -> np.sign(-(-experts.size // len(bias)) - counts)",
+            "np.sign(experts.size - counts * len(bias)) -> np.sign(np.sort(counts)[(len(bias) - 1) // 2] - counts)",
             answer="experts.numel() - counts * len(bias) -> experts.numel() // len(bias) - counts",
         ),
         Slip(
@@ -227,6 +249,8 @@ BALANCE = Task(
             "np.sign(experts.size - counts * len(bias)) -> np.sign(np.fix((experts.size / len(bias) - counts)))",
             "np.sign(experts.size - counts * len(bias)) -> np.sign(experts.size / len(bias) - counts) * "
             "(abs(counts * len(bias) / experts.size - 1) > 0.05)",
+            "np.sign(experts.size - counts * len(bias)) -> np.sign(experts.size / len(bias) - counts) * "
+            "(abs(counts - experts.size / len(bias)) > 0.02)",
         ),
         Slip(
             "an expert that nobody chose was left out",
@@ -268,6 +292,10 @@ BALANCE = Task(
         "exception": "torch.bincount takes one dimension. It and one_hot count no expert beyond the largest one that "
         "was chosen unless they are told how many there are.",
         "dtype": "All three return fp32.",
+        "nan": "exp overflows fp32 from 89 on, and then inf / inf, or inf * 0 on autograd's way back, is NaN: "
+        "torch.sigmoid holds for any logit.",
+        "input_changed": "Work on tensors of your own: the caller still needs its inputs as they were. What asks for a "
+        "gradient collects it, and the next call's comes on top.",
     },
 )
 
@@ -306,20 +334,27 @@ def widened(scores, fill):
 NEAR = 4e-6  # apart, choices of one token, where they are not equal
 
 
-def of_router(tokens, hidden, experts, top_k, dtype="bf16", padding=0, level=0.0, alike=1, most=2, scale=2.5):
+def of_router(tokens, hidden, experts, top_k, dtype="bf16", padding=0, level=0.0, alike=None, most=2, scale=2.5):
     """Whole numbers to `most`, so that logits are exact in fp32 in whatever order they are added; with 64 they are not
-    in 16 bits. level: what is added to all biases. alike: how many neighbours have the same weights and bias."""
+    in 16 bits. level: what is added to all biases. alike: {expert: (another one, whose weights it has, and by how much
+    its bias is larger)}: their scores are the same however they are computed, so their choices may be near."""
+    alike = alike or {}
+    single = [e for e in range(experts) if not 0 <= abs(alike.get(e, (e, NEAR))[1]) < NEAR]
 
     def make(rng):
         spread = 2.0 ** -round(np.log2(np.sqrt(hidden) * most * (most + 1) / 4))
         x = rng.integers(-most, most + 1, (tokens, hidden))
         router = rng.integers(-most, most + 1, (experts, hidden)) * spread
-        router = np.repeat(router[::alike], alike, axis=0)[:experts]
+        for expert, (other, _) in alike.items():
+            router[expert] = router[other]
         scores = 1 / (1 + np.exp(-(x @ router.T)))
         for _ in range(200):
-            bias = np.repeat(rng.normal(level, 0.25, experts)[::alike], alike)[:experts].astype(np.float32)
-            apart = np.diff(np.sort(scores + bias, axis=1), axis=1)
-            if not ((apart > 0) & (apart < NEAR)).any():
+            bias = rng.normal(level, 0.25, experts)
+            for expert, (other, more) in alike.items():
+                bias[expert] = bias[other] + more
+            bias = bias.astype(np.float32)
+            apart = np.diff(np.sort((scores + bias)[:, single], axis=1), axis=1)
+            if not (apart < NEAR).any():
                 break
         else:
             raise ValueError("no bias keeps these choices apart")
@@ -332,6 +367,25 @@ def of_router(tokens, hidden, experts, top_k, dtype="bf16", padding=0, level=0.0
         }
 
     return make
+
+
+def of_far_logits(rng):
+    """Tokens with logits of 100, 12 and 9 for three experts, and tokens with logits of -12 alone, each from one weight;
+    four more experts have biases that no score makes up for, and the fourth choice is one of them."""
+    tokens, experts = 16, 7
+    logits = np.full((tokens, experts), -12)
+    bias, far = np.zeros(experts), rng.permutation(experts)[:4]
+    bias[far] = -1e5 * (1 + rng.permutation(4))
+    near = np.setdiff1d(np.arange(experts), far)
+    for row in logits[::2]:
+        row[near], row[far] = rng.permutation([100, 12, 9]), rng.permutation([-3, -12, -100, 0])
+    return {
+        "x": tensor(np.eye(tokens), "bf16"),
+        "router": tensor(logits.T, "bf16"),
+        "bias": tensor(bias),
+        "top_k": 4,
+        "scale": 2.5,
+    }
 
 
 ROUTER_TOKENS = 16  # in a tile, by which bytes are judged
@@ -370,13 +424,32 @@ ROUTE = Task(
         ),
         Case(
             "17 tokens, 64 hidden, top-2 of 5, bf16, every bias below -10",
-            of_router(17, 64, 5, 2, level=-12.5),
+            of_router(17, 64, 5, 2, level=-12.5, alike={1: (0, 2e-4), 3: (2, 2e-4)}),
             hint="Here every score with its bias is below 0. What lies beyond the last expert, and what was taken "
-            "already, has to be lower than any of them: minus infinity.",
+            "already, has to be lower than any of them: minus infinity. And choices are near: the sum is fp32.",
+        ),
+        Case(
+            "16 tokens, logits of 100, 12, 9 and -12, biases of -100,000 and less",
+            of_far_logits,
+            hint="The score of a logit of 100 is 1 and no NaN, that of 12 is above that of 9, scores of 6e-6 are "
+            "divided by their own sum, and a bias may be as low as any number but minus infinity.",
+        ),
+        Case(
+            "16 tokens, 1,100 hidden, top-8 of 64, fp16, experts 40 apart alike",
+            of_router(
+                16,
+                1100,
+                64,
+                8,
+                "fp16",
+                alike={e + far: (e, more) for e in range(0, 24, 2) for far, more in ((40, 0.0), (1, -2e-6))},
+            ),
+            hint="All 1,100 columns count. Of equal choices the lower index comes first, and one that is 2e-6 smaller "
+            "after both: a tie is broken by the index, and not by a change of the sum.",
         ),
         Case(
             "24 tokens, 48 hidden, top-4 of 12, bf16, experts in threes alike",
-            of_router(24, 48, 12, 4, alike=3),
+            of_router(24, 48, 12, 4, alike={e: (e // 3 * 3, 0.0) for e in range(12) if e % 3}),
             hint="Here some experts have the same score and the same bias: the lower index comes first.",
         ),
         Case("3 tokens, 1 hidden, top-2 of 2, fp16", of_router(3, 1, 2, 2, "fp16")),
@@ -682,9 +755,9 @@ def owner_of_tile(offsets, rows, tile):
     return np.searchsorted(offsets, first, side="right") - 1
 
 
-def of_groups(counts, hidden, inter, dtype="bf16", padding=0, moved=0):
+def of_groups(counts, hidden, inter, dtype="bf16", padding=0, moved=0, silent=0):
     """Experts with so many rows each, in any order. moved: rows that go from the first to the second at each other
-    turn, so that the number of tiles is another one."""
+    turn, so that the number of tiles is another one. silent: rows of the experts whose sums are all below zero."""
 
     def make(rng):
         rows, single = sum(counts), inter == 1
@@ -693,10 +766,12 @@ def of_groups(counts, hidden, inter, dtype="bf16", padding=0, moved=0):
             loads[:2] += rng.turn % 2 * moved * np.array([-1, 1])
         loads = rng.permutation(loads)
         low = 0.5 if single else -1.0
+        bias = rng.uniform(low, 1, (len(counts), inter))
+        bias[(loads == silent) & (loads > 0)] -= 1.1 * hidden
         return {
             "x": tensor(rng.uniform(low, 1, (rows, hidden)), dtype, hidden + padding if padding else None),
             "weight": tensor(rng.uniform(low, 1, (len(counts), inter, hidden)), dtype),
-            "bias": tensor(rng.uniform(low, 1, (len(counts), inter))),
+            "bias": tensor(bias),
             "offsets": tensor(np.concatenate([[0], np.cumsum(loads)]), "int32"),
         }
 
@@ -753,9 +828,10 @@ GROUPED = Task(
             hint="Eleven of the twelve experts have no rows.",
         ),
         Case(
-            "64, 128, 0, 16 and 32 rows, 64 to 64, fp16",
-            of_groups((64, 128, 0, 16, 32), 64, 64, "fp16"),
-            hint="Here every group fills its tiles exactly.",
+            "64, 128, 0, 16 and 32 rows, 64 to 136, fp16",
+            of_groups((64, 128, 0, 16, 32), 64, 136, "fp16", silent=16),
+            hint="Here every group fills its tiles exactly, N = 136 takes several tiles of columns, and the sums of "
+            "one group are all below zero.",
         ),
         Case("1 row, 1 to 1, bf16", of_groups((1,), 1, 1)),
         Case("5,400 rows of two experts, 8 to 33, bf16", of_groups((2801, 2599), 8, 33, moved=2801)),
@@ -771,6 +847,12 @@ GROUPED = Task(
             "the bias was added after the square",
             "First the bias, then relu, then the square.",
             f"np.maximum({PRODUCT} + bias[expert], 0) ** 2 -> np.maximum({PRODUCT}, 0) ** 2 + bias[expert]",
+        ),
+        Slip(
+            "the bias was added after relu",
+            "First the bias, then relu, then the square.",
+            f"np.maximum({PRODUCT} + bias[expert], 0) ** 2 -> (np.maximum({PRODUCT}, 0) + bias[expert]) ** 2",
+            answer="tl.maximum(acc + bias[None, :], 0.0) -> tl.maximum(acc, 0.0) + bias[None, :]",
         ),
         Slip(
             "the bias of another expert was added",
@@ -822,6 +904,14 @@ GROUPED = Task(
             "    return np.maximum((x[:, None] @ weight[owner].transpose(0, 2, 1))[:, 0] + bias[owner], 0) ** 2",
         ),
         Slip(
+            "one tile of the columns of x counts, and the rest of K does not",
+            "K may be wider than a tile: loop over it, and add up in fp32.",
+            f"{PRODUCT} -> x[start:end, :TILE] @ weight[expert][:, :TILE].T",
+            f"{PRODUCT} -> x[start:end, (x.shape[1] - 1) // TILE * TILE :] @ "
+            "weight[expert][:, (x.shape[1] - 1) // TILE * TILE :].T",
+            answer="range(0, K, BLOCK_K): -> range(0, 1, BLOCK_K):",
+        ),
+        Slip(
             "the weight was read transposed",
             "weight[e] is [N, K], as in torch.nn.Linear: an output's weights lie side by side.",
             "weight[expert].T -> weight[expert].reshape(x.shape[1], -1)",
@@ -846,7 +936,8 @@ GROUPED = Task(
         "operands. A program without a tile must not touch anything.",
         "unwritten": "Where in their groups are these rows? The last one of each: rows up to offsets[e + 1] - 1 count, "
         "and a group's tiles are rounded up. Whole tiles: every group may have one that is not full, so as many as "
-        "cdiv(rows, BLOCK_M) + experts may be needed, for each tile of columns. Columns: N need not end with a tile.",
+        "cdiv(rows, BLOCK_M) + experts may be needed, for each tile of columns. Whole groups: an expert keeps its "
+        "number where those before it have no rows. Columns: N need not end with a tile.",
         "race": "A tile that goes on into the next expert's rows overwrites what that expert's program stores: mask "
         "rows from offsets[e + 1] on.",
         "rounded_output": "Sums, bias, relu and square stay in fp32; y is rounded once, at the store.",
@@ -864,9 +955,22 @@ def combined(y, rows, gates, shared):
     return shared + (gates[..., None] * picked).sum(axis=1)
 
 
-def of_rows(tokens, top_k, hidden, dtype="bf16", spare=3, drop=0.2, y_padding=0, shared_padding=0, least=0.1):
-    """y's rows in any order; `spare` more, among them row 0 and the last, which belong to no slot and hold NaN. Gates
-    from `least` on."""
+def of_rows(
+    tokens,
+    top_k,
+    hidden,
+    dtype="bf16",
+    spare=3,
+    drop=0.2,
+    y_padding=0,
+    shared_padding=0,
+    large=1.0,
+    small=1.0,
+    less=0.0,
+):
+    """y's rows in any order; `spare` more, among them row 0 and the last, which belong to no slot and hold NaN. large,
+    small: factors of y and of the gates. less: if it is not 0, every second choice takes away what the one before gave,
+    and this part of it more, and `shared` is as small as what is left."""
 
     def make(rng):
         slots = tokens * top_k
@@ -877,15 +981,17 @@ def of_rows(tokens, top_k, hidden, dtype="bf16", spare=3, drop=0.2, y_padding=0,
         if spare > 1:
             places = np.concatenate([[0], 1 + rng.permutation(slots + spare - 2), [slots + spare - 1]])
         rows = places[1 : 1 + slots] if spare > 1 else rng.permutation(places)[:slots]
+        gates, shared = rng.uniform(0.1, 1.5, (tokens, top_k)), rng.uniform(low, 1, (tokens, hidden))
+        if less:
+            gates[:, 1::2], shared = -(1 + less) * gates[:, ::2], less * shared
+            y[rows[1::2]] = y[rows[::2]]
         rows = np.where(dropped, -1, rows)
         y[np.setdiff1d(places, rows)] = np.nan
         return {
-            "y": tensor(y, dtype, hidden + y_padding if y_padding else None),
+            "y": tensor(large * y, dtype, hidden + y_padding if y_padding else None),
             "rows": tensor(rows.reshape(tokens, top_k), "int32"),
-            "gates": tensor(rng.uniform(least, 1.5, (tokens, top_k))),
-            "shared": tensor(
-                rng.uniform(low, 1, (tokens, hidden)), dtype, hidden + shared_padding if shared_padding else None
-            ),
+            "gates": tensor(small * gates),
+            "shared": tensor(shared, dtype, hidden + shared_padding if shared_padding else None),
         }
 
     return make
@@ -937,8 +1043,18 @@ COMBINE = Task(
             "nothing of y may be loaded.",
         ),
         Case("8 tokens, top-1, 33 wide, fp32, every row taken", of_rows(8, 1, 33, "fp32", spare=0, drop=0.0)),
+        Case(
+            "6 tokens, top-2, 40 wide, fp32, rows of 1e8, gates of 1e-4",
+            of_rows(6, 2, 40, "fp32", large=1e8, small=1e-4),
+            hint="Small gates count as large ones do, and a result may be any number.",
+        ),
         Case("5 tokens, top-3, 1 wide, fp32", of_rows(5, 3, 1, "fp32")),
-        Case("3 tokens, top-8, 1025 wide, bf16, gates of either sign", of_rows(3, 8, 1025, least=-1.5)),
+        Case(
+            "3 tokens, top-8, 1025 wide, bf16, gates of either sign",
+            of_rows(3, 8, 1025, drop=0.0, less=1 / 64),
+            hint="Gates may be negative, and here what one row gives the next one nearly takes away: products and sums "
+            "stay in fp32 up to the store.",
+        ),
         Case(f"{MANY} tokens, top-2, 16 wide, bf16", of_rows(MANY, 2, 16)),
     ),
     slips=(

@@ -1,7 +1,15 @@
 """Exercise 11: right answers in several styles pass, and each plausible wrong one fails with the hint made for it."""
 
+import itertools
+
+import numpy as np
 import pytest
 from grading_tools import answer_tests, answers
+
+from grading.arrays import rounded
+from grading.diagnose import Got, matches
+from grading.tasks import Given
+from grading.tasks import task as find_task
 
 EXERCISE = "11_mixture_of_experts"
 SOLUTION = answers(EXERCISE)
@@ -43,7 +51,7 @@ def balance_loss(logits, experts):
         n = one.shape[1]
         f = torch.zeros(n, device=one.device).index_add_(
             0, choices.flatten().long(), torch.full((choices.numel(),), n / choices.numel(), device=one.device))
-        s = 1 / (1 + torch.exp(-one))
+        s = torch.exp(one - torch.nn.functional.softplus(one))
         losses.append((f * (s / s.sum(1, keepdim=True)).mean(0)).sum())
     return torch.stack(losses)
 
@@ -456,6 +464,42 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         "slip",
         ["mean"],
     ),
+    "a 25th of a choice is near enough": (
+        "11.1",
+        [
+            (
+                "return bias + step * torch.sign(experts.numel() - counts * len(bias))",
+                "off = experts.numel() / len(bias) - counts\n"
+                "    return bias + step * torch.sign(off) * (off.abs() > 0.04)",
+            )
+        ],
+        "slip",
+        ["next_bias", "mean"],
+    ),
+    "the first choice alone moves the bias": (
+        "11.1",
+        [("experts.flatten(), minlength", "experts[:, 0], minlength"), ("experts.numel() -", "len(experts) -")],
+        "slip",
+        ["next_bias", "only the first choice"],
+    ),
+    "the input asks for a gradient": (
+        "11.1",
+        [("logits.detach().requires_grad_()", "logits.requires_grad_()")],
+        "input_changed",
+        ["logits, which now asks for a gradient"],
+    ),
+    "exp over 1 + exp": (
+        "11.1",
+        [("torch.sigmoid(logits)", "torch.exp(logits) / (1 + torch.exp(logits))")],
+        "nan",
+        ["balance_loss", "inf / inf"],
+    ),
+    "no way back from -100": (
+        "11.1",
+        [("torch.sigmoid(logits)", "1 / (1 + torch.exp(-logits))")],
+        "nan",
+        ["balance_gradient", "torch.sigmoid holds"],
+    ),
     "no minlength": ("11.1", [(", minlength=len(bias)", "")], ("exception", "shape"), []),
     "the gradient of the counts": (
         "11.1",
@@ -488,7 +532,50 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         [],
     ),
     "one scale for all": ("11.2", [("gates = scale * kept", "gates = 2.5 * kept")], (), []),
-    "16 experts at most": ("11.2", [("max(16, triton.next_power_of_2(len(router)))", "16")], (), ["33 experts"]),
+    "16 experts at most": ("11.2", [("max(16, triton.next_power_of_2(len(router)))", "16")], (), ["of 33"]),
+    "NaN from 89 on": (
+        "11.2",
+        [("tl.sigmoid(logits)", "tl.exp(logits) / (1 + tl.exp(logits))")],
+        "nan",
+        ["a logit of 100 is 1"],
+    ),
+    "logits clipped": (
+        "11.2",
+        [("tl.sigmoid(logits)", "tl.sigmoid(tl.clamp(logits, -8.0, 8.0))")],
+        (),
+        ["that of 12 is above that of 9"],
+    ),
+    "1,024 columns at most": (
+        "11.2",
+        [("range(0, hidden, BLOCK_H)", "range(0, tl.minimum(hidden, 1024), BLOCK_H)")],
+        (),
+        ["All 1,100 columns count"],
+    ),
+    "choices in fp16": (
+        "11.2",
+        [("choice = scores + bias[None, :]", "choice = (scores + bias[None, :]).to(tl.float16).to(tl.float32)")],
+        (),
+        ["experts["],
+    ),
+    "a sum that is not small": (
+        "11.2",
+        [("tl.sum(kept, axis=1)[:, None]", "tl.maximum(tl.sum(kept, axis=1)[:, None], 1e-3)")],
+        (),
+        ["divided by their own sum"],
+    ),
+    "-10,000 for what was taken": (
+        "11.2",
+        [('tl.where(taken, float("-inf"), choice)', "tl.where(taken, -1e4, choice)")],
+        (),
+        ["minus infinity"],
+    ),
+    "-10,000 beyond the last": ("11.2", [('other=float("-inf"))', "other=-1e4)")], (), ["minus infinity"]),
+    "ties broken in the sum": (
+        "11.2",
+        [("choice = scores + bias[None, :]", "choice = scores + bias[None, :] - 1e-7 * expert[None, :]")],
+        (),
+        ["broken by the index"],
+    ),
     "-10 for minus infinity": ("11.2", [('other=float("-inf"))', "other=-10.0)")], "slip", ["minus infinity"]),
     "gates in the reverse order": (
         "11.2",
@@ -616,13 +703,37 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         "11.4",
         [("    for k0 in range(0, K, BLOCK_K):", "    for k0 in range(0, 1, BLOCK_K):"), ("BLOCK_K=32", "BLOCK_K=64")],
         (),
-        ["K = 130"],
+        ["one tile of the columns"],
     ),
     "every step of K starts anew": (
         "11.4",
         [("acc=acc)", "acc=acc * 0)"), ("BLOCK_K=32", "BLOCK_K=64")],
         (),
-        ["K = 130"],
+        ["one tile of the columns"],
+    ),
+    "64 columns of y": ("11.4", [("triton.cdiv(N, BLOCK_N))]", "1)]")], "unwritten", ["several tiles of columns"]),
+    "128 columns of y": (
+        "11.4",
+        [("triton.cdiv(N, BLOCK_N))]", "1)]"), ("BLOCK_M, BLOCK_N = 32, 64", "BLOCK_M, BLOCK_N = 16, 128")],
+        "unwritten",
+        ["several tiles of columns"],
+    ),
+    "numbers below zero leak": (
+        "11.4",
+        [
+            (
+                "tl.maximum(acc + bias[None, :], 0.0)",
+                "tl.where(acc + bias[None, :] > 0, 1.0, 1e-3) * (acc + bias[None, :])",
+            )
+        ],
+        ("some_rows", "wrong"),
+        ["all below zero"],
+    ),
+    "empty experts have no number": (
+        "11.4",
+        [("(last <= tile).to", "((last <= tile) & (tiles > 0)).to")],
+        (),
+        ["keeps its number"],
     ),
     "a tile of 16 offsets": ("11.4", [("BLOCK_E=triton.next_power_of_2(num_experts)", "BLOCK_E=16")], "unwritten", []),
     "half as many programs more": (
@@ -648,6 +759,20 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         "readback",
         ["the host reads a number"],
     ),
+    **{
+        f"the host reads by {name}": ("11.4", [("    BLOCK_M, ", f"    {line}\n    BLOCK_M, ")], "readback", [word])
+        for name, line, word in (
+            ("repeat_interleave", "owner = torch.repeat_interleave(offsets.diff())", "`repeat_interleave`"),
+            ("a mask", "full = offsets[1:][offsets.diff() > 0]", "a mask as index"),
+            ("masked_select", "full = offsets.masked_select(offsets > 0)", "`masked_select`"),
+            ("equal", "none = torch.equal(offsets, torch.zeros_like(offsets))", "`equal`"),
+            ("allclose", "none = torch.allclose(offsets[:1], offsets[1:])", "`allclose`"),
+            ("an f-string", 'said = f"{offsets}"', "`format`"),
+            ("str", "said = str(offsets)", "`repr`"),
+            ("numpy", "import numpy\n    last = numpy.asarray(offsets)[-1]", "`array`"),
+            ("tensor_split", "parts = torch.tensor_split(x, offsets[1:-1].long())", "`tensor_split`"),
+        )
+    },
     "an empty tile behind a full one": (
         "11.4",
         [
@@ -696,6 +821,24 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         (),
         [],
     ),
+    "products in 16 bits": (
+        "11.5",
+        [("acc += gate * expert_row", "acc += (gate * expert_row).to(out_ptr.dtype.element_ty).to(tl.float32)")],
+        (),
+        ["nearly takes away"],
+    ),
+    "small gates dropped": (
+        "11.5",
+        [("there = inside & (row >= 0)", "there = inside & (row >= 0) & (tl.abs(gate) > 1e-3)")],
+        (),
+        ["Small gates"],
+    ),
+    "results clipped": (
+        "11.5",
+        [("column, acc, mask", "column, tl.clamp(acc, -1e3, 1e3), mask")],
+        (),
+        ["a result may be any number"],
+    ),
     "gathered by torch": (
         "11.5",
         [
@@ -711,3 +854,11 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
 }
 
 test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)
+
+
+def test_rounding_once_is_right_for_many_seeds():
+    task = find_task("11.4")
+    for given in (Given(task, seed) for seed in range(1, 41)):
+        for index, turn in itertools.product(range(len(task.cases)), range(4)):
+            (e,) = given.expected(index, turn)
+            assert matches(Got(rounded(e.values.astype(np.float32), e.dtype), e.dtype), e), (given.seed, index, turn)

@@ -90,6 +90,15 @@ def test_rounding_once_is_within_the_limit(dtype, cols):
     assert row_errors(rounded(reference, dtype), reference).max() < limit(dtype, cols)
 
 
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_squares_rounded_once_are_right_and_twice_as_far_off_are_not(dtype):
+    reference = np.maximum(np.random.default_rng(0).normal(size=(5000, 64)), 0) ** 2
+    right = rounded(reference, dtype)
+    assert row_errors(right, reference).max() > limit(dtype, 64)
+    assert matches(Got(right, dtype), Expected("y", reference, dtype))
+    assert not matches(Got(2 * right - reference, dtype), Expected("y", reference, dtype))
+
+
 def test_limits_stand_once():
     text = "".join(path.read_text(encoding="utf-8") for path in Path(tasks.__file__).parent.glob("*.py"))
     assert LIMITS["fp32"] == 1e-6 and "tolerances" not in text

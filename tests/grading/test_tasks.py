@@ -41,7 +41,7 @@ def spoils(right, wrong) -> bool:
             return True
         elif e.values.size:
             truth = right[e.name].values
-            if row_errors(e.values, truth).max() > allowed(truth, e.dtype):
+            if (row_errors(e.values, truth) > allowed(truth, e.dtype)).any():
                 return True
     return False
 
