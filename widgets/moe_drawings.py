@@ -108,7 +108,7 @@ def tile_schedule(counts: Sequence[int] = (9, 14, 0, 6), tile: int = 4, programs
             )
             turn += 1
     return picture(
-        "Tiles waste a little at the end of each run, a batch of equal runs up to its longest",
+        "Tiles waste a little at the end of each run, a batch of equal runs everything up to the longest",
         figure,
         f"Experts with {', '.join(map(str, counts))} rows, {asked} in all. A batch in which every run is as long as "
         f"the longest multiplies {multiplied[0]} rows, tiles of {tile} rows {multiplied[1]}; hatched are those that "
