@@ -32,6 +32,9 @@ ADVICE = {
     "from the shapes alone, and let the kernel read the rest.",
     "order": "A GPU promises no order of programs, nor of the lanes of an atomic: what an atomic hands out (the next "
     "free place, say) depends on who comes first. Count first, and compute every place from the counts.",
+    "undefined": "tl.load(..., mask=mask) alone leaves masked lanes as they happen to be, and on a GPU that is any number "
+    "(NaN, which the interpreter puts there, is dropped by a maximum). Give it other=, or use tl.where before a "
+    "reduction.",
     "tuned": "To time its configs, triton.autotune runs the kernel many times on the same tensors. Name each one that "
     "the kernel reads as well as writes in `restore_value=[...]`, and each one that it adds to in "
     "`reset_to_zero=[...]`.",
@@ -310,6 +313,17 @@ def of_values(given: Given, index: int, where, returned: list, after: dict, mete
     return _named(found, task.cases[index].name)
 
 
+def repeated(given: Given, index: int, second: list) -> list:
+    """Whether a second call gave tensors ([Got]) that were right for the first one's numbers."""
+    before = [e for e in given.expected(index, 0) if not e.argument]
+    if given.task.verdict or not all(got.is_tensor and matches(got, e) for got, e in zip(second, before)):
+        return []
+    return _named(
+        [Finding("kept", "called again with other numbers of the same form, it returns what it had returned before")],
+        given.task.cases[index].name,
+    )
+
+
 def _name_tensors(found: list, expected: list, metered: record.Metered) -> None:
     """Where what is wrong is a part of a result, add the kernel's name for it."""
     names = {t.role: t.name for t in sorted(metered.tensors, key=lambda t: t.unique_written)}
@@ -398,7 +412,7 @@ def most_telling(task: Task, found: list) -> Finding:
         case.hint
         and {i for i, _ in found} == {index}
         and finding.kind
-        not in ("slip", "bytes", "no_kernel", "exception", "compile", "count", "type", "dtype", "shape")
+        not in ("kept", "undefined", "slip", "bytes", "no_kernel", "exception", "compile", "count", "type", "dtype", "shape")
     ):
         finding.advice = case.hint
         finding.text = finding.text.replace(FAR, "")
