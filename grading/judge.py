@@ -190,6 +190,9 @@ def _findings(given: Given, left: Left, defined) -> tuple[list, int]:
                 if wrong := diagnose.of_values(given, index, 1, second, {}, None):
                     here = diagnose.repeated(given, index, second) or wrong
         found += [(index, finding) for finding in here]
+    if not task.kernel:
+        told = {i: [_got(left.home, item) for item in case.returned] for i, case in enumerate(cases) if case.returned}
+        found = diagnose.one_mistake(given, found, told)
     if not task.kernel or not cases or all(case.error or case.stub for case in cases):
         return found, compiled
     whole = diagnose.of_kernels(task, left.trace, left.played, left.playing, launches(left), defined)

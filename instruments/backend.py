@@ -213,8 +213,8 @@ def interpret(backwards: bool = False, large: bool = False):
 
     backwards: programs run from the last to the first, and so do the lanes of an atomic. A GPU promises no order of
     either, so a result that this changes is none to rely on. large: masked lanes of loads without `other`, which a GPU
-    leaves undefined, hold the largest finite numbers, of either sign, and not NaN, which a maximum drops. (A meter around
-    the block does neither.)
+    leaves undefined, hold the largest finite numbers, of either sign, and not NaN, which a maximum drops. (A meter
+    around the block does neither.)
     """
     if mode() == "interpreted" and not backwards and not large:
         yield

@@ -806,7 +806,10 @@ def ends_without_other_kernel(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
     "dtype, least, most",
     [
         *((dtype, torch.finfo(dtype).min, torch.finfo(dtype).max) for dtype in (torch.float32, torch.float16, BF16)),
-        *((dtype, torch.finfo(dtype).min, torch.finfo(dtype).max) for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)),
+        *(
+            (dtype, torch.finfo(dtype).min, torch.finfo(dtype).max)
+            for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)
+        ),
         (torch.int8, -128, 127),
         (torch.uint8, 0, 255),
     ],
