@@ -440,7 +440,7 @@ def most_telling(task: Task, found: list) -> Finding:
     case = task.cases[index]
     if (
         case.hint
-        and {i for i, _ in found} == {index}
+        and all(task.cases[i].hint == case.hint for i, _ in found)
         and finding.kind
         not in (
             "kept",

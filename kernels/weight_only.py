@@ -77,7 +77,7 @@ PATHS = (
     Path("prefill", 32, ALL, _tile(32, 128, 128, 4, 3)),
     Path("prefill", 64, ("int4",), _tile(64, 128, 128, 4, 3), shared=200_000),
     Path("prefill", 64, ALL, _tile(64, 128, 128, 8, 3)),
-    Path("prefill", 512, ("int4",), _tile(128, 64, 128, 4, 3), shared=200_000),
+    Path("prefill", 384, ("int4",), _tile(128, 64, 128, 4, 3), shared=200_000),
     Path("prefill", 256, ("int8", "e2m1"), _tile(128, 128, 128, 8, 3), shared=200_000),
     Path("prefill", 256, ALL, _tile(64, 128, 128, 8, 3)),
     Path("apart", NO_LIMIT, ALL, {}),

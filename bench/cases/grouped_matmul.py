@@ -1,4 +1,5 @@
-"""Grouped products of a mixture of experts: prefill, balanced and skewed, SwiGLU fused, decode, the weight's gradient.
+"""Grouped products of a mixture of experts: prefill, balanced and skewed, SwiGLU fused, its rows sorted beforehand or
+gathered, decode, the weight's gradient.
 
 Peers: torch's own grouped product, a loop of products over the experts, whose sizes the host knows here, and one
 batched product of groups padded to the largest, rows copied there and back.
@@ -18,6 +19,8 @@ from kernels.grouped_matmul_backward import (
     grouped_matmul_weight_gradient_reference,
     grouped_matmul_weight_gradient_traffic,
 )
+from kernels.moe_permute import gather_rows, permute_reference
+from kernels.moe_rows import Permutation
 from kernels.swiglu import swiglu
 
 BF16 = torch.bfloat16
@@ -36,15 +39,31 @@ SKEWS = {
 
 @dataclass(frozen=True)
 class Groups:
-    """offsets, rows: as grouped_matmul takes them. counts: rows of each group."""
+    """permutation: as gather_rows takes it. counts: rows of each group."""
 
-    offsets: torch.Tensor
-    rows: torch.Tensor
+    permutation: Permutation
     counts: tuple
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """As grouped_matmul takes them."""
+        return self.permutation.offsets
+
+    @property
+    def rows(self) -> torch.Tensor:
+        """As grouped_matmul takes them."""
+        return self.permutation.tokens
 
     def here(self) -> "Groups":
         """The same where the course puts its tensors."""
-        return replace(self, offsets=self.offsets.to(device()), rows=self.rows.to(device()))
+        names = ("offsets", "tokens", "rows", "counts")
+        there = {name: getattr(self.permutation, name).to(device()) for name in names}
+        return replace(self, permutation=replace(self.permutation, **there))
+
+    def in_order(self) -> "Groups":
+        """The same groups of rows that are sorted: row s for slot s."""
+        order = torch.arange(len(self.rows), dtype=torch.int32)
+        return replace(self, permutation=replace(self.permutation, tokens=order))
 
 
 @cache
@@ -54,11 +73,9 @@ def routed(tokens: int, experts: int, top_k: int, skew: str) -> Groups:
     generator = torch.Generator().manual_seed(0)
     weights = SKEWS[skew](torch.arange(1, experts + 1, dtype=torch.float64))
     order = torch.randperm(experts, generator=generator)  # the hot one is anywhere
-    chosen = torch.multinomial(weights[order].expand(tokens, -1), top_k, generator=generator).flatten()
-    counts = torch.bincount(chosen, minlength=experts)
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
-    rows = (chosen.argsort(stable=True) // top_k).int()
-    return Groups(offsets, rows, tuple(counts.tolist()))
+    chosen = torch.multinomial(weights[order].expand(tokens, -1), top_k, generator=generator)
+    permutation = permute_reference(chosen, experts)
+    return Groups(permutation, tuple(permutation.counts.tolist()))
 
 
 def _weight(experts, K, N):
@@ -120,11 +137,24 @@ def _gated(multiply):
 
 
 def _unfused(x, weight, groups):
-    return swiglu(*grouped_matmul(x[groups.rows], weight, groups.offsets).chunk(2, dim=1))
+    return swiglu(*grouped_matmul(gather_rows(x, groups.permutation), weight, groups.offsets).chunk(2, dim=1))
+
+
+def _sorted(x, weight, groups):
+    return grouped_matmul(x, weight, groups.offsets, activation="swiglu")
 
 
 def _gathered(x, weight, groups):
-    return grouped_matmul(x[groups.rows], weight, groups.offsets, activation="swiglu")
+    return _sorted(gather_rows(x, groups.permutation), weight, groups)
+
+
+def _gathering(x, weight, groups):
+    return grouped_matmul(x, weight, groups.offsets, rows=groups.rows, activation="swiglu")
+
+
+def _swiglu_reference(x, weight, groups):
+    x, weight = x.double(), weight.double()
+    return grouped_matmul_reference(x, weight, groups.offsets, rows=groups.rows, activation="swiglu")
 
 
 def _swiglu(tokens, experts, top_k, K, inter, peers):
@@ -136,17 +166,23 @@ def _swiglu(tokens, experts, top_k, K, inter, peers):
         BF16,
         lambda: (random(tokens, K, dtype=BF16), _weight(experts, K, 2 * inter), groups.here()),
         grouped_matmul_traffic(groups.counts, K, 2 * inter, BF16, tokens=tokens, activation="swiglu"),
-        lambda x, weight, groups: grouped_matmul_reference(
-            x.double(), weight.double(), groups.offsets, rows=groups.rows, activation="swiglu"
-        ),
-        {
-            "bytes-first": lambda: (
-                lambda x, weight, groups: grouped_matmul(
-                    x, weight, groups.offsets, rows=groups.rows, activation="swiglu"
-                )
-            )
-        }
-        | peers,
+        _swiglu_reference,
+        {"bytes-first": lambda: _gathering} | peers,
+    )
+
+
+def _swiglu_sorted(tokens, experts, top_k, K, inter):
+    """The same product of rows that lie sorted: read as they lie, and by the load that gathers, told to take each row
+    from its own place. Nothing else differs."""
+    groups = routed(tokens, experts, top_k, "balanced").in_order()
+    return Case(
+        "grouped_matmul_swiglu_sorted",
+        (tokens, experts, top_k, K, inter),
+        BF16,
+        lambda: (random(tokens * top_k, K, dtype=BF16), _weight(experts, K, 2 * inter), groups.here()),
+        grouped_matmul_traffic(groups.counts, K, 2 * inter, BF16, activation="swiglu"),
+        _swiglu_reference,
+        {"bytes-first": lambda: _sorted, "bytes-first, gathered in the load": lambda: _gathering},
     )
 
 
@@ -173,7 +209,7 @@ def cases() -> list[Case]:
         prefill += [_product(PREFILL, *model, skew, PREFILL_PEERS) for skew in SKEWS]
         torch_gated = {"torch": _gated(_torch)}
         ways = {"unfused": lambda: _unfused, "gathered first": lambda: _gathered}
-        fused.append(_swiglu(PREFILL, *model, ways | torch_gated))
+        fused += [_swiglu(PREFILL, *model, ways | torch_gated), _swiglu_sorted(PREFILL, *model)]
         for tokens in (1, 8, 64):
             decode.append(_swiglu(tokens, *model, torch_gated | {"loop": _gated(_loop)}))
             decode.append(_product(tokens, experts, top_k, inter, hidden, "balanced", PEERS))

@@ -153,6 +153,7 @@ KEPT = Task(
         Case("30 tokens, top-2 of 2, capacity 1", of_capacity(30, 2, 2, 1)),
         Case("2 tokens, of which one loses its first choice", second_choice, same=True),
         Case("3,000 tokens, top-2 of 3, capacity 1,500", of_capacity(3000, 2, 3, 1500)),
+        Case("6,000 tokens, top-2 of 3, capacity 2,600", of_capacity(6000, 2, 3, 2600)),
     ),
     slips=(
         Slip(
@@ -251,7 +252,8 @@ def of_placement(placement, rank):
 
 
 TABLE = "table = np.stack([counts[:, owner == to].sum(axis=1) for to in range(len(placement))], axis=1)"
-PLACED = ((2, 2, 2, 2), 1), ((3, 1, 4), 2), ((1, 5), 0), ((2, 0, 3, 1, 2), 3), ((4,), 0)
+EDGES = ((0, 3, 0, 2, 0), 0), ((0, 3, 0, 2, 0), 4)  # ranks without experts, the first and the last
+PLACED = ((2, 2, 2, 2), 1), ((3, 1, 4), 2), ((1, 5), 0), ((2, 0, 3, 1, 2), 3), *EDGES, ((4,), 0)
 SPLITS = Task(
     id="11b.3",
     title="How many rows go where",
@@ -367,6 +369,7 @@ REGROUP = Task(
         Case("from 3 ranks, 6 experts, two of them without rows", of_arrivals(3, 6, silent=(1,), empty=(2, 5))),
         Case("from 4 ranks, 3 experts, the first without rows", of_arrivals(4, 3, silent=(0, 3), empty=(0,))),
         Case("from 2 ranks, 3 experts, thousands of rows", of_arrivals(2, 3, 3000)),
+        Case("from 2 ranks, 200 experts", of_arrivals(2, 200, 4)),
     ),
     slips=(
         Slip(
@@ -541,6 +544,7 @@ STEPS = {
     "one rank of four has more rows": (4, 1, 300, 0.8, 60),
     "a rank without products": (3, 2, 600, 0.1, 150, (1,)),
 }
+NAMED = {"bottleneck": "bottleneck names the largest of the three numbers that where_it_went gives for this step."}
 TRACES = Task(
     id="11b.5",
     title="Where the time went",
@@ -548,12 +552,12 @@ TRACES = Task(
     functions={"exchanges": exchanged, "where_it_went": divided, "bottleneck": found},
     cases=(
         *(
-            Case(f"{name}, {words}", of_step(*step), name)
+            Case(f"{name}, {words}", of_step(*step), name, hint=NAMED.get(name, ""))
             for name in ("exchanges", "where_it_went", "bottleneck")
             for words, step in STEPS.items()
         ),
         *(
-            Case(f"{name}, {words}", recorded(model="fine", **wanted), name)
+            Case(f"{name}, {words}", recorded(model="fine", **wanted), name, hint=NAMED.get(name, ""))
             for name in ("where_it_went", "bottleneck")
             for words, wanted in RECORDED.items()
         ),
