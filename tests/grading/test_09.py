@@ -1,7 +1,8 @@
 """Exercise 09: right answers in several styles pass, and each plausible wrong one fails with the hint made for it."""
 
 import nbformat
-from grading_tools import ROOT, answer_tests, answers, edited, find_task, verdict_of
+import pytest
+from grading_tools import ROOT, answer_tests, answers, find_task, verdict_of
 
 from grading.tasks import Given, lesson_09
 
@@ -293,8 +294,6 @@ LOGARITHM = (
     "    code = tl.where(amax > 0, tl.ceil(tl.log2(amax / 6)) + 127, 0.0).to(tl.int32)",
 )
 
-KEEP = "KEPT.setdefault({}.shape, {})"
-
 SCALE = "tl.load(scales_ptr + row * (K // 32) + g, mask=inside, other=0.0)"
 
 WRONG = {  # name: task, changes to the solution or a whole answer, kind of finding, words that the hint has to hold
@@ -406,19 +405,6 @@ def quantize_down(x):
         (),
         ["fp32, padded rows", "x.stride(0)"],
     ),
-    "results kept by shape": (
-        "09.3",
-        [
-            ("def quantize_down(x):", "KEPT = {}\n\n\ndef quantize_down(x):"),
-            (
-                "    rows, cols = x.shape",
-                "    if x.shape in KEPT:\n        return KEPT[x.shape]\n    rows, cols = x.shape",
-            ),
-            ("return packed, scales", f"return {KEEP.format('x', '(packed, scales)')}"),
-        ],
-        "kept",
-        ["returns what it kept", "anew"],
-    ),
     "few columns at a time": ("09.3", [("BLOCK = 128", "BLOCK = 16")], "sectors", ["side by side"]),
     "x read twice": (
         "09.3",
@@ -466,19 +452,6 @@ def quantize_down(x):
     "64 groups alone": ("09.4", [("range(K // 32)", "range(min(K // 32, 64))")], "slip", ["groups from 64 on"]),
     "16 groups alone": ("09.4", [("range(K // 32)", "range(0, min(K // 32, 16))")], "slip", ["groups from 16 on"]),
     "33 groups alone": ("09.4", [("range(K // 32)", "range(min(K // 32, 33))")], (), ["256 groups"]),
-    "y kept by shape": (
-        "09.4",
-        [
-            ("def q4_linear(x,", "KEPT = {}\n\n\ndef q4_linear(x,"),
-            (
-                "    tokens, K =",
-                "    if (x.shape, packed.shape) in KEPT:\n        return KEPT[x.shape, packed.shape]\n    tokens, K =",
-            ),
-            ("    return y", "    KEPT[x.shape, packed.shape] = y\n    return y"),
-        ],
-        "kept",
-        ["returns what it kept"],
-    ),
     "sums in fp16": (
         "09.4",
         [
@@ -579,11 +552,12 @@ def test_the_answer_of_no_case_of_choose_has_another_scheme_of_its_bytes():
                     assert sizes.count(lesson_09.stored_bytes(right.values, rows, cols)) == 1, task.cases[index].name
 
 
-def test_codes_kept_by_shape_are_called_that():
-    kept = edited(
-        SOLUTION["09.2"],
-        ("def encode(x):", "KEPT = {}\n\n\ndef encode(x):"),
-        ("return (code + 8 * (x < 0)).to(torch.uint8)", f"return {KEEP.format('x', '(code + 8 * (x < 0)).byte()')}"),
+@pytest.mark.parametrize("task, name", [("09.2", "encode"), ("09.3", "quantize_down"), ("09.4", "q4_linear")])
+def test_results_kept_by_shape_are_called_that(task, name):
+    """No row of WRONG: what one verdict keeps would spoil the next one's."""
+    kept = f"\n\nonce, kept = {name}, {{}}\n\n\ndef {name}(x, *rest):\n"
+    kept += (
+        "    key = (x.shape, *(t.shape for t in rest))\n    if key not in kept:\n        kept[key] = once(x, *rest)\n"
     )
-    found = verdict_of("09.2", kept)
-    assert found.kind == "kept" and "returns what it had returned before" in found.hint and "anew" in found.hint
+    found = verdict_of(task, SOLUTION[task] + kept + "    return kept[key]\n")
+    assert found.kind == "kept" and "called again with other numbers" in found.hint and "anew" in found.hint
