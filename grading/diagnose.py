@@ -7,7 +7,7 @@ findings the most telling one is shown: an access out of bounds explains a wrong
 import ast
 import itertools
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from grading.arrays import STORAGE, rounded
 from grading.raised import meaning
 from grading.record import Place
 from grading.replay import too_wide
-from grading.tasks import KINDS, Expected, Given, RandomTensor, Task, Tensor, guesses, plain
+from grading.tasks import KINDS, Expected, Given, RandomTensor, Slip, Task, Tensor, guesses, plain
 from kernels.tolerances import OF_ORACLE_ROUNDED, limit
 
 ADVICE = {
@@ -33,6 +33,9 @@ ADVICE = {
     "the rest.",
     "order": "A GPU promises no order of programs, nor of the lanes of an atomic: what an atomic hands out (the next "
     "free place, say) depends on who comes first. Count first, and compute every place from the counts.",
+    "undefined": "tl.load(..., mask=mask) alone leaves masked lanes as they happen to be, and on a GPU that is any "
+    "number (NaN, which the interpreter puts there, is dropped by a maximum). Give it other=, or use tl.where before "
+    "a reduction.",
     "tuned": "To time its configs, triton.autotune runs the kernel many times on the same tensors. Name each one that "
     "the kernel reads as well as writes in `restore_value=[...]`, and each one that it adds to in "
     "`reset_to_zero=[...]`.",
@@ -315,6 +318,47 @@ def of_values(given: Given, index: int, where, returned: list, after: dict, mete
     return _named(found, task.cases[index].name)
 
 
+def repeated(given: Given, index: int, second: list) -> list:
+    """Whether a second call gave tensors ([Got]) that were right for the first one's numbers."""
+    before = [e for e in given.expected(index, 0) if not e.argument]
+    if given.task.verdict or not all(got.is_tensor and matches(got, e) for got, e in zip(second, before)):
+        return []
+    return _named(
+        [Finding("kept", "called again with other numbers of the same form, it returns what it had returned before")],
+        given.task.cases[index].name,
+    )
+
+
+def one_mistake(given: Given, found: list, returned: dict) -> list:
+    """`found`, [(case index, Finding)], where a function returns plain values, of which each alone fits many a mistake:
+    with the first slip that gives all of them, the right ones too. returned: {case index: what it returned, [Got]}."""
+    task = given.task
+    for name in task.functions:
+        cases = [index for index in range(len(task.cases)) if task.function(index) == name]
+        if task.verdict or not set(cases) <= set(returned):
+            continue
+        right = {i: all(map(matches, returned[i], given.expected(i))) for i in cases}
+        if all(right.values()) or any(isinstance(e.values, np.ndarray) for i in cases for e in given.expected(i)):
+            continue
+        cases.sort(key=right.get)  # wrong ones first: most slips fail there
+        for slip in task.slips:
+            if all(_gives(given, i, slip, returned[i]) for i in cases):
+                wrong = {i for i in cases if not right[i]}
+                named = Finding("slip", slip.fault, slip.hint)
+                return [
+                    (i, replace(named, case=f.case, place=f.place) if i in wrong and f.kind in ("slip", "wrong") else f)
+                    for i, f in found
+                ]
+    return found
+
+
+def _gives(given: Given, index: int, slip: Slip, returned: list) -> bool:
+    """Whether one way of a slip gives what the call of a case returned."""
+    ways = guesses(given.task, slip, given.task.function(index), given.arguments(index), [])
+    results = dict(zip((e.name for e in given.expected(index)), returned))
+    return any(all(matches(results[g.name], g) for g in guess if g.name in results) for guess in ways)
+
+
 def _name_tensors(found: list, expected: list, metered: record.Metered) -> None:
     """Where what is wrong is a part of a result, add the kernel's name for it."""
     names = {t.role: t.name for t in sorted(metered.tensors, key=lambda t: t.unique_written)}
@@ -401,9 +445,21 @@ def most_telling(task: Task, found: list) -> Finding:
     case = task.cases[index]
     if (
         case.hint
-        and {i for i, _ in found} == {index}
+        and all(task.cases[i].hint == case.hint for i, _ in found)
         and finding.kind
-        not in ("slip", "bytes", "no_kernel", "exception", "compile", "count", "type", "dtype", "shape")
+        not in (
+            "kept",
+            "undefined",
+            "slip",
+            "bytes",
+            "no_kernel",
+            "exception",
+            "compile",
+            "count",
+            "type",
+            "dtype",
+            "shape",
+        )
     ):
         finding.advice = case.hint
         finding.text = finding.text.replace(FAR, "")

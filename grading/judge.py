@@ -186,8 +186,13 @@ def _findings(given: Given, left: Left, defined) -> tuple[list, int]:
         elif not case.error:
             here += _of_values(given, index, 0, left.home, case)
             if case.second is not None and not here:
-                here += diagnose.of_values(given, index, 1, [_got(left.home, item) for item in case.second], {}, None)
+                second = [_got(left.home, item) for item in case.second]
+                if wrong := diagnose.of_values(given, index, 1, second, {}, None):
+                    here = diagnose.repeated(given, index, second) or wrong
         found += [(index, finding) for finding in here]
+    if not task.kernel:
+        told = {i: [_got(left.home, item) for item in case.returned] for i, case in enumerate(cases) if case.returned}
+        found = diagnose.one_mistake(given, found, told)
     if not task.kernel or not cases or all(case.error or case.stub for case in cases):
         return found, compiled
     whole = diagnose.of_kernels(task, left.trace, left.played, left.playing, launches(left), defined)
@@ -214,6 +219,11 @@ def _findings(given: Given, left: Left, defined) -> tuple[list, int]:
                 if back.error or _of_values(given, index, replayed.turn, left.play, back, replayed.metered):
                     text = "right when the programs run from the first to the last, and wrong in another order"
                     here = [Finding("order", text, case=task.cases[index].name)]
+            if replayed.large and not here:
+                large = replayed.large
+                if large.error or _of_values(given, index, replayed.turn, left.play, large, replayed.metered):
+                    text = "wrong where masked lanes of a load without `other=` hold something other than NaN"
+                    here = [Finding("undefined", text, case=task.cases[index].name)]
             if replayed.compiled and not here:
                 here = diagnose.of_replay(given, index, replayed.compiled, arguments)
                 if not replayed.compiled.error:

@@ -250,8 +250,9 @@ class Counts(Record):
 
 class Metered(Record):
     """A call's kernels in the interpreter. kernels: the name and the grid of each launch. shapes: of the tiles of
-    accesses. python: words of Python in them that see a tile as one value. prepared: something other than a kernel
-    had filled a tensor that one got, and not with one number. races, promises: sentences."""
+    accesses. python: words of Python in them that saw a tile as one value. prepared: something other than a kernel
+    had filled a tensor that one got, and not with one number. races, promises: sentences. undefined: a load left masked
+    lanes undefined."""
 
     tensors: list[Counts]
     kernels: list[tuple[str, list[int]]]
@@ -261,6 +262,7 @@ class Metered(Record):
     prepared: bool = False
     races: list[str] = []
     promises: list[str] = []
+    undefined: bool = False
 
 
 class Compile(Record):
@@ -275,7 +277,8 @@ class Compile(Record):
 
 class Replayed(Record):
     """One call as its kernels gave it: in the interpreter, after (tuned) its autotuner's tries, with (backwards) its
-    programs in the reverse order, and (compiled) on a GPU. turn: which inputs it got."""
+    programs in the reverse order, with (large) large numbers in lanes that a load left undefined, and (compiled) on a
+    GPU. turn: which inputs it got."""
 
     turn: int = 0
     error: Error | None = None
@@ -285,6 +288,7 @@ class Replayed(Record):
     compile: Annotated[list[Compile], msgspec.Meta(max_length=1000)] = []
     tuned: "Replayed | None" = None
     backwards: "Replayed | None" = None
+    large: "Replayed | None" = None
     compiled: "Replayed | None" = None
 
 

@@ -43,6 +43,7 @@ MAX_STORAGE = 1 << 30  # bytes of one tensor
 MAX_TOLD = 20  # out-of-bounds accesses, races and broken promises told
 MAX_SHAPES = 64  # of tiles, the largest
 MAX_PROGRAMS = 1000  # of which it is told what they stored
+FEW_PROGRAMS = 64  # of a call that is played once more with large numbers in undefined lanes
 SIDE_BY_SIDE = 2  # tasks played at once
 
 
@@ -309,9 +310,10 @@ def metered(player: Player, arguments: dict, out: Path, name: str, compiling: "C
         kernels=kernels[:1000],
         programs=report.programs,
         shapes=sorted(map(list, report.widths), key=math.prod)[-MAX_SHAPES:],
-        python=sorted(python),
+        python=sorted(python) if report.truths else [],
         races=report.races[:MAX_TOLD],
         promises=report.promises[:MAX_TOLD],
+        undefined=report.undefined > 0,
     )
 
 
@@ -596,6 +598,9 @@ def _case(
         if spec["any_order"] and any("atomic" in inspect.getsource(kernel.fn) for kernel in kernels):
             with backend.interpret(backwards=True):
                 told.backwards = _played(player, turn, source, out, f"{name}.backwards")
+        if told.metered.undefined and told.metered.programs <= FEW_PROGRAMS:
+            with backend.interpret(large=True):
+                told.large = _played(player, turn, source, out, f"{name}.large")
         wide = too_wide(told.metered.shapes, spec["max_tile"])
         told.compile = compiling.errors(whole=not wide)  # what is refused anyway may compile for minutes
         # what strays would corrupt the GPU's memory, and with it every later case

@@ -93,10 +93,10 @@ def _record(kernel, grid, args, kwargs) -> LaunchRecord:
     return LaunchRecord(kernel, grid, dict(bound.arguments), {k: v for k, v in kwargs.items() if k not in names})
 
 
-def _interpreted(kernel, grid, args, kwargs, backwards=False):
+def _interpreted(kernel, grid, args, kwargs, **how):
     from instruments import interpreter
 
-    interpreter.launch(kernel, grid, args, kwargs, backwards=backwards)
+    interpreter.launch(kernel, grid, args, kwargs, **how)
 
 
 def _install():
@@ -208,16 +208,18 @@ def describe() -> str:
 
 
 @contextmanager
-def interpret(backwards: bool = False):
+def interpret(backwards: bool = False, large: bool = False):
     """Launches inside this block run in the interpreter, on any machine; a meter around the block still counts them.
 
     backwards: programs run from the last to the first, and so do the lanes of an atomic. A GPU promises no order of
-    either, so a result that this changes is none to rely on. (A meter around the block runs them forwards.)
+    either, so a result that this changes is none to rely on. large: masked lanes of loads without `other`, which a GPU
+    leaves undefined, hold the largest finite numbers, of either sign, and not NaN, which a maximum drops. (A meter
+    around the block does neither.)
     """
-    if mode() == "interpreted" and not backwards:
+    if mode() == "interpreted" and not backwards and not large:
         yield
     else:
-        with launching(partial(_interpreted, backwards=backwards)):
+        with launching(partial(_interpreted, backwards=backwards, large=large)):
             yield
 
 

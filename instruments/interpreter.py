@@ -14,7 +14,8 @@ What differs from the stock interpreter:
   float. The integer 1 is folded in as a Python number, so that `size.to(...)` fails for a size of 1, as on a GPU.
 * Booleans wrap as integers of one bit, a NaN gives way to a number in tl.maximum, tl.minimum and tl.clamp, tl.fma
   rounds once, and a shift leaves its operands as they are.
-* What a masked lane holds after a load without `other` is NaN, not zero: a GPU leaves it undefined.
+* What a masked lane holds after a load without `other` is NaN, not zero: a GPU leaves it undefined. A maximum drops a
+  NaN, so a launch may also be asked for large finite numbers there, of either sign.
 * Every pointer argument carries a tag in its upper bits. A load or store finds the argument it belongs to, however far
   the address has strayed; lanes outside are masked before they touch memory, and told to the launch's `guard`.
 * A kernel's globals stay clean: the stock rewriter pours its own module into them.
@@ -393,6 +394,12 @@ class Guard:
         addresses, which `argument.byte_offsets` understands. mask: the kernel's. allowed: what of it is performed.
         """
 
+    def undefined(self):
+        """A load has left lanes undefined: its mask is false there, and it has no `other`."""
+
+    def truth(self):
+        """A kernel asks, by a word of Python's, whether a tile of several elements is true, and is told that it is."""
+
     def broken(self, promise: str, program: tuple):
         """What a kernel promises the compiler (tl.multiple_of and the like) does not hold; a sentence says how."""
 
@@ -424,12 +431,12 @@ def _by_tag(tags: np.ndarray, mask: np.ndarray):
 
 
 class Launch:
-    """One interpreted launch: kernel, grid, arguments, the guard that watches it, the program that runs, and whether
-    programs, and the lanes of an atomic, come in the reverse order."""
+    """One interpreted launch: kernel, grid, arguments, the guard that watches it, the program that runs, whether
+    programs, and the lanes of an atomic, come in the reverse order, and whether undefined lanes hold large numbers."""
 
-    def __init__(self, kernel: JITFunction, grid: tuple, arguments: list, guard: Guard, backwards: bool = False):
+    def __init__(self, kernel: JITFunction, grid: tuple, arguments: list, guard: Guard, backwards: bool, large: bool):
         self.kernel, self.grid, self.arguments, self.guard = kernel, grid, arguments, guard
-        self.program, self.backwards = (0, 0, 0), backwards
+        self.program, self.backwards, self.large = (0, 0, 0), backwards, large
         self.filled = False  # whether the load that runs was given an `other`
 
     def resolve(self, kind: str, ptrs: TensorHandle, mask) -> tuple[TensorHandle, TensorHandle]:
@@ -512,15 +519,34 @@ _NAN = {
 }
 
 
+def _largest(element, shape: tuple) -> np.ndarray:
+    """The largest finite number of a type in two lanes of three, the lowest one in the third: both in any row or column
+    of a tile."""
+    dtype = stock._get_np_dtype(element)
+    if element in _FP8:
+        ends = _to_fp8(np.array([-np.inf, np.inf]), element).data
+    elif element == tl.bfloat16:
+        ends = np.array([0xFF7F, 0x7F7F], np.uint16)
+    else:
+        of = np.finfo(dtype) if np.issubdtype(dtype, np.floating) else np.iinfo(dtype)
+        ends = np.array([of.min, of.max], dtype)
+    return np.where(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 3, ends[1], ends[0])
+
+
 def _guarded_load(method):
 
     def create_masked_load(self, ptrs, mask, other, *rest, **kwargs):
         if _running:
-            ptrs, mask = _running[-1].resolve("read", ptrs, mask)
-            element = ptrs.get_element_ty()
+            launch, element = _running[-1], ptrs.get_element_ty()
             # a GPU leaves masked lanes undefined; a zero would hide their use
-            if other is None and element in _NAN and not _running[-1].filled:
-                other = TensorHandle(np.full(ptrs.data.shape, _NAN[element]), element)
+            if other is None and not launch.filled:
+                if not np.all(mask.data):
+                    launch.guard.undefined()
+                if launch.large:
+                    other = TensorHandle(_largest(element, ptrs.data.shape), element)
+                elif element in _NAN:
+                    other = TensorHandle(np.full(ptrs.data.shape, _NAN[element]), element)
+            ptrs, mask = launch.resolve("read", ptrs, mask)
         return method(self, ptrs, mask, other, *rest, **kwargs)
 
     return create_masked_load
@@ -763,9 +789,14 @@ def running() -> bool:
 def line() -> tuple[str, int]:
     """File and number of the line that the running program is at, in the kernel or in a helper that it calls."""
     frame = sys._getframe(1)
-    while frame.f_globals.get("range") is not _range or frame.f_globals["__name__"].startswith("triton."):
+    while not _is_kernel(frame):
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def _is_kernel(frame) -> bool:
+    """Whether a frame is a kernel's or that of a helper it calls, and none of Triton's own."""
+    return frame.f_globals.get("range") is _range and not frame.f_globals["__name__"].startswith("triton.")
 
 
 #: Functions of the language that tensors have too (`x.sum(0)`): unbound where a kernel would be compiled
@@ -814,7 +845,7 @@ def _scalar(value, kind: str):
 class _Grid(stock.GridExecutor):
     """Runs a rewritten kernel over its grid, one program after the other, under a guard."""
 
-    def run(self, kernel: JITFunction, guard: Guard, args, kwargs, backwards: bool = False):
+    def run(self, kernel: JITFunction, guard: Guard, args, kwargs, backwards: bool, large: bool):
         parameters = set(self.arg_names)
         kwargs = {k: v for k, v in kwargs.items() if k in parameters}
         host_args, host_kwargs = self._init_args_hst(args, kwargs)
@@ -851,7 +882,7 @@ class _Grid(stock.GridExecutor):
         if not 1 <= len(grid) <= 3:
             raise ValueError(f"grid: got {grid}, expected one to three numbers of programs")
         grid += (1,) * (3 - len(grid))
-        launch = Launch(kernel, grid, arguments, guard, backwards)
+        launch = Launch(kernel, grid, arguments, guard, backwards, large)
         guard.begin(launch)
         builder = stock.interpreter_builder
         builder.set_grid_dim(*grid)
@@ -868,6 +899,7 @@ class _Grid(stock.GridExecutor):
             scope.set_attr(tl, name, _promised(getattr(tl, name), check))
         for made, remembered in _REMEMBERED.items():
             scope.set_attr(made, "__init__", remembered)
+        scope.set_attr(tl.tensor, "__bool__", _truth)
         scope.set_attr(tl.tensor, "__index__", lambda self: self.handle.data.item())  # 3.6 with numpy 2.4 needs it
         try:
             with np.errstate(all="ignore"):  # a GPU does not warn either
@@ -884,16 +916,34 @@ class _Grid(stock.GridExecutor):
             self._restore_args_dev(args, host_args, kwargs, host_kwargs)
 
 
+def _truth(tile) -> bool:
+    """What Python is told when it asks whether a tensor is true: of a tile, which has no one truth, always yes."""
+    if tile.handle.data.size == 1:
+        return bool(tile.handle.data)
+    if _is_kernel(sys._getframe(1)):  # Triton's own code asks too: `if mask`
+        _running[-1].guard.truth()
+    return True
+
+
 def _tuple(original, items):
     return type(original)(*items) if hasattr(original, "_fields") else type(original)(items)
 
 
-def launch(kernel: JITFunction, grid, args: tuple, kwargs: dict, guard: Guard | None = None, backwards: bool = False):
+def launch(
+    kernel: JITFunction,
+    grid,
+    args: tuple,
+    kwargs: dict,
+    guard: Guard | None = None,
+    backwards: bool = False,
+    large: bool = False,
+):
     """Run every program of a launch, one after the other, on the CPU.
 
     kernel: a @triton.jit function. grid: a tuple, or a function of the arguments that gives one. args, kwargs: as
     passed to `kernel[grid]`; compile options such as num_warps are dropped. guard: sees and may refuse every access.
     backwards: programs run in the reverse order, and so do the lanes of an atomic: a GPU promises no order of either.
+    large: masked lanes of loads without `other` hold the largest finite numbers, of either sign, and not NaN.
     Tensors on a GPU are copied to the host and back. RuntimeError for a kernel in Gluon, which has no interpreter.
     """
     if kernel.is_gluon():
@@ -903,4 +953,4 @@ def launch(kernel: JITFunction, grid, args: tuple, kwargs: dict, guard: Guard | 
             raise RuntimeError("a kernel cannot be launched from inside a running kernel")
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        _Grid(_rewrite(kernel), kernel.arg_names, grid).run(kernel, guard or Guard(), args, kwargs, backwards)
+        _Grid(_rewrite(kernel), kernel.arg_names, grid).run(kernel, guard or Guard(), args, kwargs, backwards, large)

@@ -83,7 +83,9 @@ class Report:
     launches, programs: how many kernels and program instances ran. kernels: their names, in order. widths: {shape of
     the tile of an access: how many accesses}. races: sentences about elements that one program reads and another one of
     the same launch writes, other than atomically or behind an atomic of its own. promises: sentences about hints to the
-    compiler (tl.multiple_of, tl.max_contiguous, tl.max_constancy) that the numbers do not keep.
+    compiler (tl.multiple_of, tl.max_contiguous, tl.max_constancy) that the numbers do not keep. undefined: loads that
+    left masked lanes undefined, without `other`. truths: how often a kernel asked whether a tile of several elements
+    is true, as Python's `max`, `min`, `and` and `or` do.
     """
 
     result: Any
@@ -93,6 +95,8 @@ class Report:
     widths: dict = field(default_factory=dict)
     races: list = field(default_factory=list)
     promises: list = field(default_factory=list)
+    undefined: int = 0
+    truths: int = 0
 
     @property
     def launches(self) -> int:
@@ -314,6 +318,7 @@ def _meter_guard(recorder):
             self.shared, self.contested = {}, []
             self.atomics = {}  # {program of the running launch: how many it has done}
             self.widths, self.races, self.promises = {}, [], []
+            self.undefined_loads = self.truths = 0
 
         def begin(self, launch):
             self.launch = launch
@@ -402,6 +407,12 @@ def _meter_guard(recorder):
             self.shape = shape
             self.widths[shape] = self.widths.get(shape, 0) + 1
 
+        def undefined(self):
+            self.undefined_loads += 1
+
+        def truth(self):
+            self.truths += 1
+
         def broken(self, promise, program):
             if len(self.promises) < 100:
                 self.promises.append(
@@ -457,4 +468,14 @@ def metered(function: Callable, args: tuple, kwargs: dict, recorder=None) -> Rep
     tensors = {}
     for key, watched in guard.watched.items():
         tensors[watched.report.name] = watched.finish((key[0], key[-1]) in returned)
-    return Report(result, tensors, guard.kernels, guard.programs, guard.widths, guard.races, guard.promises)
+    return Report(
+        result,
+        tensors,
+        guard.kernels,
+        guard.programs,
+        guard.widths,
+        guard.races,
+        guard.promises,
+        guard.undefined_loads,
+        guard.truths,
+    )

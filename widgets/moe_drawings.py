@@ -108,7 +108,7 @@ def tile_schedule(counts: Sequence[int] = (9, 14, 0, 6), tile: int = 4, programs
             )
             turn += 1
     return picture(
-        "Tiles waste a little at the end of each run, a batch of equal runs up to its longest",
+        "Tiles waste a little at the end of each run, a batch of equal runs everything up to the longest",
         figure,
         f"Experts with {', '.join(map(str, counts))} rows, {asked} in all. A batch in which every run is as long as "
         f"the longest multiplies {multiplied[0]} rows, tiles of {tile} rows {multiplied[1]}; hatched are those that "
@@ -175,8 +175,14 @@ def exchange(sent: Sequence[Sequence[int]], title: str, about: str, rows: str = 
 
 
 #: What runs, with its colour and hatch; what has other names takes the rest, in the order in which it comes up.
-_KINDS = {"dispatch": (ORANGE, ""), "products": (GREEN, "//"), "combine": (BLUE, "..")}
-_REST = ((PURPLE, "xx"), ("#8a8a8a", ""), (RED, "\\\\"), (SKY, "||"))
+_KINDS = {
+    "dispatch": (ORANGE, ""),
+    "products": (GREEN, "//"),
+    "combine": (BLUE, ".."),
+    "counts": (PURPLE, "xx"),
+    "routing and moving rows": ("#8a8a8a", ""),
+}
+_REST = ((RED, "\\\\"), (SKY, "||"), (PURPLE, "xx"), ("#8a8a8a", ""))
 
 
 def timeline(ways: dict, title: str, about: str, said: str = "") -> Panel:
@@ -187,9 +193,10 @@ def timeline(ways: dict, title: str, about: str, said: str = "") -> Panel:
     """
     kinds = list(dict.fromkeys(kind for lanes in ways.values() for parts in lanes.values() for _, _, kind in parts))
     rest = [kind for kind in kinds if kind not in _KINDS]
-    if len(rest) > len(_REST):
-        raise ValueError(f"ways: got kinds {', '.join(rest)}, expected at most {len(_REST)} beside {', '.join(_KINDS)}")
-    looks = _KINDS | dict(zip(rest, _REST))
+    free = [look for look in _REST if look not in [_KINDS[kind] for kind in kinds if kind in _KINDS]]
+    if len(rest) > len(free):
+        raise ValueError(f"ways: got kinds {', '.join(rest)}, expected at most {len(free)} beside {', '.join(_KINDS)}")
+    looks = _KINDS | dict(zip(rest, free))
     ends = {name: max(end for parts in lanes.values() for _, end, _ in parts) for name, lanes in ways.items()}
     left = 20 + 6.6 * max(len(lane) for lanes in ways.values() for lane in lanes)
     line, head, top = 28, 26, 40

@@ -45,6 +45,7 @@ KINDS = (
     "strides",
     "not_by_kernel",
     "torch_work",
+    "kept",
     "slip",
     "overflow",
     "infinite",
@@ -58,9 +59,9 @@ KINDS = (
     "wrong",
     "not_read",
     "input_changed",
-    "kept",
     "tuned",
     "order",
+    "undefined",
     "verdict",
     "tile_too_wide",
     "whole_tensor",
@@ -145,8 +146,8 @@ class Case:
 
     `rng` draws numbers, other ones at each turn; `rng.sizes` draws shapes, the same at each turn, which `rng.turn`
     counts from 0. A name that begins with _ is for the oracle alone. function: which of the task's functions; its first
-    by default. hint: said when only this case fails and the shape of the failure says nothing better. same: the numbers
-    hang together in a way that other ones would spoil, so every turn has the same.
+    by default. hint: said when only this case fails, or others with the same hint, and the shape of the failure says
+    nothing better. same: the numbers hang together in a way that other ones would spoil, so every turn has the same.
     """
 
     name: str

@@ -106,7 +106,12 @@ BY_HAND = {
     "k": (
         8.0,
         "Divide by the scale of j, round to E2M1, multiply by the scale.",
-        {6.0: TIE, 7.0: "7 / 2 is no number of E2M1.", 4.0: "That is what is stored: multiply by the scale again."},
+        {
+            6.0: TIE,
+            7.0: "7 / 2 is no number of E2M1.",
+            4.0: "That is the value of the code that is stored: multiply it by the scale.",
+            12.0: "6 is the code that is stored, and its value is 4: multiply that by the scale.",
+        },
     ),
     "l": (0.0, "Divide by the scale of j, round to E2M1, multiply by the scale.", {1.0: TIE, 0.5: TIE}),
 }
@@ -304,6 +309,14 @@ def at_the_limit(rng, blocks, cols):
     return np.resize(np.array([6.0, np.nextafter(np.float32(6), np.float32(7)), 3.5]), (blocks, cols))
 
 
+def far_apart(rng):
+    """Blocks of the largest numbers that the card allows beside blocks of the smallest ones."""
+    part = rng.choice([1, 1.5, 2, 3, 4, 6], (2 * BLOCK, 16))
+    size = np.where(rng.permutation(16) % 2, part * 2.0**-100, 2.0**100 / part)
+    size[0] = np.where(size[0] > 1, 2.0**100, 2.0**-100)
+    return {"x": tensor(signed(rng, size))}
+
+
 def of_blocks(rows, cols, dtype="fp32", row_stride=None, top_of=any_top):
     """Blocks of very different sizes, with ties in units of their scales. top_of(rng, blocks, cols): their largest."""
 
@@ -329,6 +342,7 @@ def packed_bytes(x):
 
 POWER = "power = exponent - 3 + (fraction > 0.75)"
 SCALED = "blocks / 2.0 ** power[:, None]"
+PADDED = "This x has padded rows: the next row starts x.stride(0) elements on. What you allocate has not."
 LIMIT = (
     "Here the largest value of a block is 6 times a power of two, or the next fp32 number above that. A logarithm "
     "rounds, and does not see the difference: look at the bits of amax, or compare it with 6 times the scale."
@@ -346,11 +360,8 @@ QUANTIZE = Task(
             of_blocks(40, 33, "bf16"),
             hint="The last block has 8 rows: what is masked counts as 0, and nothing is stored for it.",
         ),
-        Case(
-            "96 x 20 bf16, padded rows",
-            of_blocks(96, 20, "bf16", 27),
-            hint="This x has padded rows: the next row starts x.stride(0) elements on. What you allocate has not.",
-        ),
+        Case("96 x 20 bf16, padded rows", of_blocks(96, 20, "bf16", 27), hint=PADDED),
+        Case("32 x 24 fp32, padded rows", of_blocks(32, 24, "fp32", 37), hint=PADDED),
         Case("2 x 1 fp32", of_blocks(2, 1)),
         Case(
             "64 x 40 fp32, blocks of zeros",
@@ -358,7 +369,14 @@ QUANTIZE = Task(
             hint="A block of zeros has the scale's code 0 and codes 0: log2(0), and 0 / 0, are to be kept away.",
         ),
         Case("64 x 16 fp32, largest values at the limit", of_blocks(64, 16, top_of=at_the_limit), hint=LIMIT),
+        Case(
+            "64 x 16 fp32, sizes of 2^-100 and of 2^100",
+            far_apart,
+            hint="Here the codes of the scales go from 25 to 225: all sizes that the card allows have a scale of their "
+            "own, which no limit or threshold may change.",
+        ),
         Case("34 x 300 bf16", of_blocks(34, 300, "bf16")),
+        Case("2 x 5000 bf16", of_blocks(2, 5000, "bf16")),
         Case(f"{BLOCK * PROGRAMS} x 16 bf16", of_blocks(BLOCK * PROGRAMS, 16, "bf16")),
     ),
     slips=(
@@ -430,7 +448,7 @@ QUANTIZE = Task(
         ),
         Slip(
             "the values were multiplied by the scale",
-            "code * scale is the value, so a code is of value / scale.",
+            "A code's value times the scale is the number, so the code is that of number / scale.",
             f"{SCALED} -> blocks * 2.0 ** power[:, None]",
         ),
         Slip(
@@ -493,20 +511,44 @@ def multiplied(x, packed, scales):
     return x @ weight.reshape(len(packed), -1).T
 
 
-def of_weights(tokens, rows, columns, padding=0):
-    """x, and weights of rows x columns whose packed rows are `padding` bytes longer. Of one row alone all is positive:
-    a single sum may not be a small difference."""
+def any_scales(rng, rows, groups):
+    return signed(rng, rng.uniform(0.5, 2, (rows, groups)) * 2.0 ** rng.integers(-8, 3, (rows, groups)))
+
+
+def tiny_scales(rng, rows, groups):
+    """Subnormal numbers of fp16; one of each row is 0."""
+    scales = signed(rng, rng.uniform(0.5, 1, (rows, groups)) * 2.0 ** rng.integers(-20, -14, (rows, groups)))
+    scales[np.arange(rows), rng.integers(groups, size=rows)] = 0
+    return scales
+
+
+def of_weights(tokens, rows, columns, padding=0, scales_of=any_scales):
+    """x, and weights of rows x columns whose packed rows are `padding` bytes longer. A single group has values of one
+    sign: one short sum may not be a small difference. scales_of(rng, rows, groups): the scales."""
 
     def make(rng):
-        least = 9 if rows == 1 else 0
-        low, high = rng.integers(least, 16, (2, rows, columns // 2))
+        alone = rows == 1
+        low, high = rng.integers(9 if alone else 0, 16, (2, rows, columns // 2))
         packed = low + 16 * high
-        scales = rng.uniform(0.5, 2, (rows, columns // GROUP)) * 2.0 ** rng.integers(-8, 3, (rows, columns // GROUP))
         return {
-            "x": tensor(rng.uniform(0.5 if rows == 1 else -1, 2, (tokens, columns)), "fp16"),
+            "x": tensor(rng.uniform(0.5 if alone else -1, 2, (tokens, columns)), "fp16"),
             "packed": tensor(packed, "uint8", columns // 2 + padding, fill=0xA5)
             if padding
             else tensor(packed, "uint8"),
+            "scales": tensor(scales_of(rng, rows, columns // GROUP), "fp16"),
+        }
+
+    return make
+
+
+def of_many_groups(rows, columns):
+    """One token, and numbers of so few bits that fp32 holds every sum of their products exactly, in any order."""
+
+    def make(rng):
+        scales = signed(rng, 2.0 ** rng.integers(-2, 1, (rows, columns // GROUP)))
+        return {
+            "x": tensor(rng.integers(-8, 17, (1, columns)) / 8, "fp16"),
+            "packed": tensor(rng.integers(0, 256, (rows, columns // 2)), "uint8"),
             "scales": tensor(scales, "fp16"),
         }
 
@@ -543,6 +585,12 @@ MULTIPLY = Task(
         Case("8 tokens, 16 x 128", of_weights(8, 16, 128)),
         Case("1 token, 1 x 32", of_weights(1, 1, 32)),
         Case("1 token, 5 x 1024", of_weights(1, 5, 1024)),
+        Case("1 token, 3 x 8192", of_many_groups(3, 8192), hint="This weight has 256 groups: all of them count."),
+        Case(
+            "2 tokens, 20 x 64, tiny scales and 0",
+            of_weights(2, 20, 64, scales_of=tiny_scales),
+            hint="Here the scales are 0, or below the smallest normal number of fp16, 2^-14.",
+        ),
         Case(f"1 token, {PROGRAMS * 16} x 32", of_weights(1, PROGRAMS * 16, 32)),
     ),
     slips=(
@@ -606,6 +654,20 @@ MULTIPLY = Task(
         ),
         Slip("the scale was left out", "A weight is (q - 8) * scale.", " * scales[..., None] -> "),
         Slip(
+            "a scale was taken without its sign",
+            "Scales have either sign: in Q4_0 the value of the largest magnitude becomes -8 * scale.",
+            "* scales[..., None] -> * np.abs(scales)[..., None]",
+            "* scales[..., None] -> * np.maximum(scales, 0)[..., None]",
+            answer="* scale.to(tl.float32)[None, :] -> * tl.abs(scale.to(tl.float32))[None, :]",
+        ),
+        Slip(
+            "small scales were taken for 0",
+            "fp16 has subnormals: below 2^-14 the spacing stays 2^-24.",
+            "* scales[..., None] -> * np.where(np.abs(scales) < 2.0**-14, 0, scales)[..., None]",
+            answer="scale.to(tl.float32)[None, :] -> "
+            "tl.where(tl.abs(scale) < 6.2e-5, 0.0, scale.to(tl.float32))[None, :]",
+        ),
+        Slip(
             "the scale of another group was applied",
             "Column c of a row belongs to group c // 32, and its scale is scales[row, c // 32].",
             "scales[..., None] -> np.roll(scales, 1, axis=1)[..., None]",
@@ -635,6 +697,14 @@ MULTIPLY = Task(
             "The loop goes over all columns / 32 groups.",
             f"{WHOLE} -> x[:, :-32] @ weight.reshape(len(packed), -1)[:, :-32].T",
         ),
+        *(
+            Slip(
+                f"groups from {count} on were left out",
+                "The loop goes over all columns / 32 groups, however many there are.",
+                f"{WHOLE} -> x[:, : {32 * count}] @ weight.reshape(len(packed), -1)[:, : {32 * count}].T",
+            )
+            for count in (4, 8, 16, 32, 64, 128)
+        ),
         Slip(
             "the last tile of columns was left out",
             "Where the columns are no multiple of the tile, the last one is ragged: mask it.",
@@ -657,7 +727,7 @@ MULTIPLY = Task(
         "bytes": f"The minimum here is packed and scales once, and x once for each {TILE_ROWS} rows of the weight: a "
         "program takes its bytes once for all tokens, and a scale once for its group, not once for each column.",
         "wrong": "Take one row of one group, 16 bytes, and write down its 32 weights. (An error of 1e-4 or 1e-3 is "
-        "rounding: (q - 8) * scale has up to 15 bits, and fp16 keeps 11. Multiply q - 8, which is exact, and apply the "
+        "rounding: (q - 8) * scale has up to 14 bits, and fp16 keeps 11. Multiply q - 8, which is exact, and apply the "
         "scale to the group's sum, in fp32.)",
         "rounded_output": "Sums stay in fp32, and y is fp32.",
         "sixteen_bit": "Sums stay in fp32, and the scale is applied to them: (q - 8) * scale is no fp16 number.",
@@ -666,7 +736,7 @@ MULTIPLY = Task(
         "unwritten": "The grid covers all rows of the weight, and a program stores all tokens.",
         "torch_work": "Nothing is unpacked before: the kernel takes the bytes as they are.",
         "tf32": "Of fp32 tiles a product is TF32 unless it is asked not to be: input_precision='ieee'. TF32 keeps 11 "
-        "bits, as fp16 does, and (q - 8) * scale has 15. (q - 8 and x are exact in fp16.)",
+        "bits, as fp16 does, and (q - 8) * scale has 14. (q - 8 and x are exact in fp16.)",
     },
 )
 
@@ -802,6 +872,12 @@ def without_error(rng):
     return {"x": tensor(x), "most_error": 0.0, "most_bytes": stored_bytes("mxfp4", 16, 96) + 90}
 
 
+def one_after_another(rng):
+    """Two matrices of one shape with the same budgets; in the first one a small row needs a scale of its own."""
+    draw = gaussian if rng.turn % 2 else one_small_row
+    return {"x": tensor(draw(rng, 16, 144)), "most_error": 0.05, "most_bytes": 5000}
+
+
 def of_sizes(name):
     """A scheme, and sizes that no block divides."""
 
@@ -836,6 +912,12 @@ CHOOSE = Task(
             )
         ),
         Case("choose, numbers that E2M1 has, an error of 0", without_error, "choose", same=True),
+        Case(
+            "choose, one matrix after another with the same budgets",
+            one_after_another,
+            "choose",
+            hint="It is called for two matrices of the same shape, and the answers differ: compute anew in every call.",
+        ),
     ),
     slips=(
         Slip(
@@ -907,10 +989,14 @@ CHOOSE = Task(
             answer="((round_trip(x, name) - x).norm(dim=1) / x.norm(dim=1)).max() -> "
             "(round_trip(x, name) - x).norm() / x.norm()",
         ),
-        Slip(
-            "bf16 was left out",
-            "All seven schemes are to be tried, bf16 too.",
-            "for name in SCHEMES: -> for name in list(SCHEMES)[1:]:",
+        *(
+            Slip(
+                f"{left_out} was never chosen",
+                "All seven schemes are to be tried.",
+                f'for name in SCHEMES: -> for name in [name for name in SCHEMES if name != "{left_out}"]:',
+                answer=f'for name in SCHEMES: -> for name in [name for name in SCHEMES if name != "{left_out}"]:',
+            )
+            for left_out in SCHEMES
         ),
         Slip(
             "of those that keep both, another one than the smallest was taken",

@@ -544,6 +544,7 @@ STEPS = {
     "one rank of four has more rows": (4, 1, 300, 0.8, 60),
     "a rank without products": (3, 2, 600, 0.1, 150, (1,)),
 }
+NAMED = {"bottleneck": "bottleneck names the largest of the three numbers that where_it_went gives for this step."}
 TRACES = Task(
     id="11b.5",
     title="Where the time went",
@@ -551,12 +552,12 @@ TRACES = Task(
     functions={"exchanges": exchanged, "where_it_went": divided, "bottleneck": found},
     cases=(
         *(
-            Case(f"{name}, {words}", of_step(*step), name)
+            Case(f"{name}, {words}", of_step(*step), name, hint=NAMED.get(name, ""))
             for name in ("exchanges", "where_it_went", "bottleneck")
             for words, step in STEPS.items()
         ),
         *(
-            Case(f"{name}, {words}", recorded(model="fine", **wanted), name)
+            Case(f"{name}, {words}", recorded(model="fine", **wanted), name, hint=NAMED.get(name, ""))
             for name in ("where_it_went", "bottleneck")
             for words, wanted in RECORDED.items()
         ),

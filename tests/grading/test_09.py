@@ -1,7 +1,10 @@
 """Exercise 09: right answers in several styles pass, and each plausible wrong one fails with the hint made for it."""
 
 import nbformat
-from grading_tools import ROOT, answer_tests, answers
+import pytest
+from grading_tools import ROOT, answer_tests, answers, find_task, verdict_of
+
+from grading.tasks import Given, lesson_09
 
 EXERCISE = "09_low_precision"
 SOLUTION = answers(EXERCISE)
@@ -309,7 +312,8 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
     "never below the smallest": hand("i", "2**-9", "nearer"),
     "the scale rounded down": hand("j", "1", "saturates"),
     "a scale that is no power of two": hand("j", "7 / 6", "power of two"),
-    "the code for the value": hand("k", "4", "multiply"),
+    "the code's value alone": hand("k", "4", "multiply"),
+    "the code for its value": hand("k", "12", "its value is 4"),
     "saturated": hand("k", "6", "halfway"),
     "small values kept": hand("l", "0.5", "halfway"),
     "words": hand("l", "'0'", "no int"),
@@ -360,6 +364,47 @@ def quantize_down(x):
         "shape",
         ["blocks lie down the columns"],
     ),
+    "no other at all": (
+        "09.3",
+        [("mask=inside, other=0.0", "mask=inside")],
+        "undefined",
+        ["load without `other=`", "before a reduction"],
+    ),
+    "no other for odd rows": (
+        "09.3",
+        [
+            (
+                "odd = tl.load(even_ptrs + x_row_stride, mask=inside, other=0.0)",
+                "odd = tl.load(even_ptrs + x_row_stride, mask=inside)",
+            )
+        ],
+        "undefined",
+        ["load without `other=`"],
+    ),
+    "scales from 2^-60 to 2^60 alone": (
+        "09.3",
+        [("    code = tl.maximum(code, 0)", "    code = tl.where(amax > 0, tl.minimum(tl.maximum(code, 67), 187), 0)")],
+        (),
+        ["25 to 225"],
+    ),
+    "small values flushed": (
+        "09.3",
+        [("    bits = amax", "    amax = tl.where(amax < 1e-20, 0.0, amax)\n    bits = amax")],
+        (),
+        ["25 to 225"],
+    ),
+    "three tiles of columns alone": (
+        "09.3",
+        [("triton.cdiv(cols, BLOCK))", "min(triton.cdiv(cols, BLOCK), 3))")],
+        "unwritten",
+        ["2 x 5000"],
+    ),
+    "the row stride of bf16 alone": (
+        "09.3",
+        [("x.stride(0), BLOCK=BLOCK", "x.stride(0) if x.dtype == torch.bfloat16 else cols, BLOCK=BLOCK")],
+        (),
+        ["fp32, padded rows", "x.stride(0)"],
+    ),
     "few columns at a time": ("09.3", [("BLOCK = 128", "BLOCK = 16")], "sectors", ["side by side"]),
     "x read twice": (
         "09.3",
@@ -378,7 +423,7 @@ def quantize_down(x):
             ("part * scale.to(tl.float32)[None, :]", "part"),
         ],
         ("wrong", "sixteen_bit", "some_rows"),
-        ["15 bits"],
+        ["14 bits"],
     ),
     "scaled weights rounded to TF32": (
         "09.4",
@@ -398,6 +443,15 @@ def quantize_down(x):
         "tf32",
         ["input_precision='ieee'", "TF32 keeps 11"],
     ),
+    "negative scales taken for 0": (
+        "09.4",
+        [("scale.to(tl.float32)[None", "tl.maximum(scale.to(tl.float32), 0.0)[None")],
+        "slip",
+        ["without its sign"],
+    ),
+    "64 groups alone": ("09.4", [("range(K // 32)", "range(min(K // 32, 64))")], "slip", ["groups from 64 on"]),
+    "16 groups alone": ("09.4", [("range(K // 32)", "range(0, min(K // 32, 16))")], "slip", ["groups from 16 on"]),
+    "33 groups alone": ("09.4", [("range(K // 32)", "range(min(K // 32, 33))")], (), ["256 groups"]),
     "sums in fp16": (
         "09.4",
         [
@@ -430,6 +484,18 @@ def quantize_down(x):
         ],
         "bytes",
         ["scales", "once for its group"],
+    ),
+    "a choice kept by shape and budgets": (
+        "09.5",
+        [
+            ("def choose(", "KEPT = {}\n\n\ndef choose("),
+            (
+                '    return min(fits)[1] if fits else "none"',
+                '    return KEPT.setdefault((x.shape, most_error, most_bytes), min(fits)[1] if fits else "none")',
+            ),
+        ],
+        "wrong",
+        ["one matrix after another", "anew in every call"],
     ),
     "a float of bytes": ("09.5", [("* bits // 8", "* bits / 8")], "type", ["int"]),
     "None": ("09.5", [('else "none"', "else None")], (), ["choose"]),
@@ -471,3 +537,27 @@ def quantize_down(x):
 }
 
 test_right, test_wrong, test_untouched, test_enough = answer_tests(SOLUTION, RIGHT, WRONG)
+
+
+def test_the_answer_of_no_case_of_choose_has_another_scheme_of_its_bytes():
+    task = find_task("09.5")
+    given = Given(task, 1)
+    for index in range(len(task.cases)):
+        if task.function(index) == "choose":
+            for turn in (0, 1):
+                rows, cols = given.arguments(index, turn)["x"].shape
+                sizes = [lesson_09.stored_bytes(name, rows, cols) for name in lesson_09.SCHEMES]
+                (right,) = given.expected(index, turn)
+                if right.values != "none":
+                    assert sizes.count(lesson_09.stored_bytes(right.values, rows, cols)) == 1, task.cases[index].name
+
+
+@pytest.mark.parametrize("task, name", [("09.2", "encode"), ("09.3", "quantize_down"), ("09.4", "q4_linear")])
+def test_results_kept_by_shape_are_called_that(task, name):
+    """No row of WRONG: what one verdict keeps would spoil the next one's."""
+    kept = f"\n\nonce, kept = {name}, {{}}\n\n\ndef {name}(x, *rest):\n"
+    kept += (
+        "    key = (x.shape, *(t.shape for t in rest))\n    if key not in kept:\n        kept[key] = once(x, *rest)\n"
+    )
+    found = verdict_of(task, SOLUTION[task] + kept + "    return kept[key]\n")
+    assert found.kind == "kept" and "called again with other numbers" in found.hint and "anew" in found.hint

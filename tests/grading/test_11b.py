@@ -220,6 +220,35 @@ def place(experts, num_experts, capacity):
         ["lost its next ones"],
     ),
     "places in bf16": ("11b.2", [("(mine.cumsum(0) - mine)", "(mine.bfloat16().cumsum(0).long() - mine)")], (), []),
+    "places in fp16": ("11b.2", [("(mine.cumsum(0) - mine)", "(mine.half().cumsum(0).long() - mine)")], (), []),
+    "experts in int8": ("11b.4", [("torch.argsort(expert,", "torch.argsort(expert.to(torch.int8),")], (), []),
+    "ranks by the ends of the running sum": (
+        "11b.3",
+        """
+def dispatch_splits(counts, placement, rank):
+    ends = counts.cumsum(1)[:, placement.cumsum(0) - 1]
+    table = torch.cat([ends[:, :1], ends.diff(dim=1)], dim=1)
+    return table[rank], table[:, rank]
+
+def combine_splits(counts, placement, rank):
+    send, receive = dispatch_splits(counts, placement, rank)
+    return receive, send
+""",
+        (),
+        [],
+    ),
+    "the bottleneck by whole transfers": (
+        "11b.5",
+        [
+            (
+                "def bottleneck(spans):\n",
+                "def bottleneck(spans):\n    if exchanges(spans)[0].sum() > where_it_went(spans)[0]:\n"
+                "        return 'link'\n",
+            )
+        ],
+        ("wrong", "some_rows", "tail"),
+        ["the largest of the three numbers that where_it_went gives"],
+    ),
     "sums in fp16": ("11b.3", [("part.sum(dim=1) for", "part.half().sum(dim=1).long() for")], (), []),
     "the sides of the dispatch exchanged": (
         "11b.3",

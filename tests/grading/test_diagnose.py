@@ -220,6 +220,11 @@ def test_a_word_of_python_in_a_kernel_is_named():
     assert found.status == "failed" and "`max`" in found.hint and "tl.maximum" in found.hint
 
 
+def test_a_word_of_python_on_plain_numbers_is_not_held_against_a_kernel():
+    found = verdict_of("02.4", edited(ROWS, ("tl.range(0, cols, BLOCK)", "tl.range(0, min(cols, 2048), BLOCK)")))
+    assert found.status == "failed" and "`min`" not in found.hint
+
+
 # ---------------------------------------------------------------- what a verdict says
 
 

@@ -384,19 +384,21 @@ def after(task, name, body):
 
 
 @pytest.mark.parametrize(
-    "task, name, body",
+    "task, name, body, kind",
     [
         (
             "05.3",
             "gemma_norm",
             "    if given[0].shape not in kept:\n        kept[given[0].shape] = once(*given)\n"
             "    return kept[given[0].shape]\n",
+            "kept",
         ),
         (
             "05.3",
             "gemma_norm",
             "    key = given[0].shape\n    if key not in kept:\n        kept[key] = torch.empty(key)\n"
             "    y, scale = once(*given)\n    return kept[key].copy_(y), scale\n",
+            "not_by_kernel",
         ),
         (
             "05.2",
@@ -404,8 +406,9 @@ def after(task, name, body):
             "    y, scale = once(*given)\n    held = kept.setdefault(y.shape, y)\n"
             "    for at in range(0, y.shape[1], given[3]):\n"
             "        held[:, at:at + given[3]] = y[:, at:at + given[3]]\n    return held, scale\n",
+            "kept",
         ),
-        ("05.2", "tile_loop", "    return kept.setdefault(given[0].shape, once(*given))\n"),
+        ("05.2", "tile_loop", "    return kept.setdefault(given[0].shape, once(*given))\n", "kept"),
     ],
     ids=(
         "a kernel's first result again",
@@ -414,9 +417,9 @@ def after(task, name, body):
         "PyTorch's first result again",
     ),
 )
-def test_each_case_is_called_twice_and_a_result_that_is_kept_is_found(task, name, body):
+def test_each_case_is_called_twice_and_a_result_that_is_kept_is_found(task, name, body, kind):
     verdict = verdict_of(task, after(task, name, body))
-    assert (verdict.status, verdict.points) == ("failed", 0), verdict
+    assert (verdict.status, verdict.points, verdict.kind) == ("failed", 0, kind), verdict
 
 
 KEEPING = edited(

@@ -794,6 +794,40 @@ def test_masked_lanes_without_other_are_undefined_not_zero(dtype):
 
 
 @triton.jit
+def ends_without_other_kernel(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
+    row, column = tl.arange(0, BLOCK)[:, None], tl.arange(0, BLOCK)[None, :]
+    at = row * BLOCK + column
+    x = tl.load(x_ptr + at, mask=at < size)
+    tl.store(y_ptr + tl.arange(0, BLOCK), tl.max(x.to(tl.float32), axis=0))
+    tl.store(y_ptr + BLOCK + tl.arange(0, BLOCK), tl.min(x.to(tl.float32), axis=1))
+
+
+@pytest.mark.parametrize(
+    "dtype, least, most",
+    [
+        *((dtype, torch.finfo(dtype).min, torch.finfo(dtype).max) for dtype in (torch.float32, torch.float16, BF16)),
+        *(
+            (dtype, torch.finfo(dtype).min, torch.finfo(dtype).max)
+            for dtype in (torch.float8_e4m3fn, torch.float8_e5m2)
+        ),
+        (torch.int8, -128, 127),
+        (torch.uint8, 0, 255),
+    ],
+    ids=str,
+)
+def test_undefined_lanes_may_be_large_numbers_of_either_sign_that_a_maximum_sees(dtype, least, most):
+    x, found = torch.ones(64).to(dtype), {}
+    for large in (False, True):
+        y = torch.zeros(16)
+        with backend.interpret(large=large):
+            ends_without_other_kernel[(1,)](x, y, 40, BLOCK=8)
+        found[large] = y.tolist()
+    assert found[True] == [most] * 8 + [1.0] * 5 + [least] * 3
+    if dtype.is_floating_point and dtype.itemsize > 1:
+        assert found[False][:13] == [1.0] * 13  # NaN, which a maximum drops
+
+
+@triton.jit
 def one_masked_kernel(x_ptr, y_ptr, on, TILE: tl.constexpr):
     tl.store(y_ptr, tl.load(x_ptr, mask=on > 0, other=0.0))
     tl.store(y_ptr + 1, tl.load(x_ptr, mask=on > 0, other=2.0))

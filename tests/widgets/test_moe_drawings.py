@@ -2,6 +2,7 @@ import pytest
 
 from instruments.results import Span, Timeline
 from widgets.moe_drawings import busy_share, exchange, recorded_lanes, tile_schedule, time_of, timeline, token_path
+from widgets.panel import PURPLE
 
 APART = {"link": [(0, 1e-3, "dispatch"), (3e-3, 4e-3, "combine")], "experts": [(1e-3, 3e-3, "products")]}
 CHUNKS = {
@@ -63,6 +64,16 @@ def test_too_many_kinds_are_named():
     parts = [(at, at + 1, f"kind {at}") for at in range(7)]
     with pytest.raises(ValueError, match="ways: got kinds kind 0, .*, expected at most 4 beside dispatch"):
         timeline({"w": {"lane": parts}}, "T", "A")
+
+
+def test_a_kind_looks_the_same_in_every_picture(monkeypatch):
+    drawn = {}
+    monkeypatch.setattr("widgets.moe_drawings.box", lambda axes, x, y, w, h, colour, **look: drawn.setdefault(colour))
+    alone, beside = [(0, 1, "counts")], [(1, 2, "routing and moving rows")]
+    for parts in (alone, beside, alone + beside, beside + alone):
+        drawn.clear()
+        timeline({"w": {"lane": parts}}, "T", "A")
+        assert (PURPLE in drawn) == (alone[0] in parts) and ("#8a8a8a" in drawn) == (beside[0] in parts)
 
 
 def test_a_recorded_step_becomes_lanes():
