@@ -281,7 +281,7 @@ def of_replay(given: Given, index: int, replayed: record.Replayed, arguments: di
     if replayed.metered:
         found += _metered(task, arguments, replayed)
         if replayed.returned is not None and not any(f.kind == "no_kernel" for f in found) and not task.verdict:
-            found += _stored(task, given.expected(index, replayed.turn), replayed.metered)
+            found += _stored(given.expected(index, replayed.turn), replayed.metered, task.no_readback)
     return _named(found, task.cases[index].name)
 
 
@@ -644,8 +644,9 @@ def _sectors(task: Task, arguments: dict, tensors: list):
         )
 
 
-def _stored(task: Task, expected: list, metered: record.Metered):
-    """Each result in a tensor that a kernel stored, every element of it."""
+def _stored(expected: list, metered: record.Metered, by_numbers: bool = False):
+    """Each result in a tensor that a kernel stored, every element of it. by_numbers: which rows a program takes is in
+    the numbers of a tensor."""
     if metered.kernels and not metered.programs:
         yield Finding(
             "unwritten",
@@ -673,7 +674,7 @@ def _stored(task: Task, expected: list, metered: record.Metered):
             )
             continue
         found = _holes(e, t, metered.kernels)
-        if task.no_readback and _enough(t.shape[0], metered):  # which rows a program takes is in the numbers
+        if by_numbers and _enough(t.shape[0], metered):
             found.advice = ""
         found.place = Place(tensor=t.name, first=list(t.first_unwritten))
         yield found
