@@ -12,8 +12,8 @@ LIMITS = {"fp64": 1e-12, "fp32": 1e-6, "fp16": 4e-4, "bf16": 3e-3}
 SHORT_ROW = 64
 WORST_ROUNDING = {"fp64": 1e-12, "fp32": 1e-6, "fp16": 6e-4, "bf16": 4e-3}
 
-#: Nor do long rows average where a few numbers outweigh the rest, as squares may: so many times the error of the row's own
-#: oracle, rounded once, is accepted in any case.
+#: Nor do long rows average where a few numbers outweigh the rest, as squares may. So many times the error of the row of
+#: the oracle, rounded once, is accepted in any case.
 OF_ORACLE_ROUNDED = 1.2
 
 
