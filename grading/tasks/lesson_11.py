@@ -970,7 +970,7 @@ def of_rows(
 ):
     """y's rows in any order; `spare` more, among them row 0 and the last, which belong to no slot and hold NaN. large,
     small: factors of y and of the gates. less: if it is not 0, every second choice takes away what the one before gave,
-    and this part of it more, and `shared` is as small as what is left."""
+    and this part of it more, and `shared` takes away what is left, but for this part of it."""
 
     def make(rng):
         slots = tokens * top_k
@@ -983,8 +983,8 @@ def of_rows(
         rows = places[1 : 1 + slots] if spare > 1 else rng.permutation(places)[:slots]
         gates, shared = rng.uniform(0.1, 1.5, (tokens, top_k)), rng.uniform(low, 1, (tokens, hidden))
         if less:
-            gates[:, 1::2], shared = -(1 + less) * gates[:, ::2], less * shared
-            y[rows[1::2]] = y[rows[::2]]
+            gates[:, 1::2], y[rows[1::2]] = -(1 + less) * gates[:, ::2], y[rows[::2]]
+            shared = (less - 1) * (gates[..., None] * y[rows.reshape(tokens, top_k)]).sum(axis=1)
         rows = np.where(dropped, -1, rows)
         y[np.setdiff1d(places, rows)] = np.nan
         return {
@@ -1051,9 +1051,9 @@ COMBINE = Task(
         Case("5 tokens, top-3, 1 wide, fp32", of_rows(5, 3, 1, "fp32")),
         Case(
             "3 tokens, top-8, 1025 wide, bf16, gates of either sign",
-            of_rows(3, 8, 1025, drop=0.0, less=1 / 64),
-            hint="Gates may be negative, and here what one row gives the next one nearly takes away: products and sums "
-            "stay in fp32 up to the store.",
+            of_rows(3, 8, 1025, drop=0.0, less=1 / 16),
+            hint="Gates may be negative, and here what one row gives the next one nearly takes away, and `shared` the "
+            "rest: products and sums stay in fp32 up to the store.",
         ),
         Case(f"{MANY} tokens, top-2, 16 wide, bf16", of_rows(MANY, 2, 16)),
     ),

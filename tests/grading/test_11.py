@@ -827,6 +827,15 @@ WRONG = {  # name: task, changes to the solution or a whole answer, kind of find
         (),
         ["nearly takes away"],
     ),
+    "the shared expert added to a rounded sum": (
+        "11.5",
+        [
+            ("    acc = tl.load(shared_ptr", "    acc = tl.zeros([BLOCK], tl.float32)\n    own = tl.load(shared_ptr"),
+            ("column, acc, mask", "column, acc.to(out_ptr.dtype.element_ty).to(tl.float32) + own, mask"),
+        ],
+        (),
+        ["nearly takes away"],
+    ),
     "small gates dropped": (
         "11.5",
         [("there = inside & (row >= 0)", "there = inside & (row >= 0) & (tl.abs(gate) > 1e-3)")],
