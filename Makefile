@@ -48,7 +48,7 @@ test: .venv/test  ## lint, then run every test and every notebook, on this machi
 	@$(PYTEST) tests/browser
 
 test-colab: .venv-colab/setup  ## the kernels, the panels and every notebook, alone, with the versions that Colab ships
-	@OMP_NUM_THREADS=1 .venv-colab/bin/python -m pytest -q -n 2 --dist worksteal $(FEWER) tests/colab.py tests/kernels tests/widgets
+	@OMP_NUM_THREADS=1 .venv-colab/bin/python -m pytest -q -n 2 --dist worksteal $(FEWER) tests/colab.py tests/instruments/test_interpreter.py tests/kernels tests/widgets
 
 test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on the newest Triton that is supported
 	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) -n 2 --dist worksteal $(FEWER) tests/instruments tests/kernels

@@ -649,12 +649,12 @@ def _told_of_other(method):
     """The semantic's load, which passes an `other` on if it is true: a zero of one element is not, and the
     builder would take it for none."""
 
-    def load(ptr, mask, other, *rest, **kwargs):
+    def load(self, ptr, mask, other, *rest, **kwargs):
         if not _running:
-            return method(ptr, mask, other, *rest, **kwargs)
+            return method(self, ptr, mask, other, *rest, **kwargs)
         _running[-1].filled = other is not None
         try:
-            return method(ptr, mask, other, *rest, **kwargs)
+            return method(self, ptr, mask, other, *rest, **kwargs)
         finally:
             _running[-1].filled = False
 
@@ -705,7 +705,7 @@ def _install():
     stock._get_np_dtype = _remembered_dtype(stock._get_np_dtype)
     semantic = stock.interpreter_semantic
     semantic.broadcast_impl_value = _broadcast(semantic.broadcast_impl_value)
-    semantic.load = _told_of_other(semantic.load)
+    stock.TritonSemantic.load = _told_of_other(stock.TritonSemantic.load)  # of the class: 3.6 makes one for each launch
 
 
 _install()

@@ -69,7 +69,8 @@ ALL = ("int8", "int4", "e2m1")
 PATHS = (
     # path, rows of x, formats, tile, programs or shared
     Path("decode", 1, ("int4",), _slices(32, 8, 16, 3), 6, fills=True),
-    Path("decode", 1, ("int4",), _slices(32, 4, 16, 3, registers=80), 6),
+    Path("decode", 1, ("int4",), _slices(32, 4, 16, 3, registers=80), 6, shared=200_000),
+    Path("decode", 1, ("int4",), _slices(32, 4, 16, 3), 6),
     Path("decode", 4, ("int4",), _slices(64, 4, 16, 3), 6),
     Path("decode", 8, ("int4",), _slices(64, 2, 16, 4), 6),
     Path("decode", 8, ("int8", "e2m1"), _slices(32, 4, 16, 3), 6),
