@@ -412,6 +412,10 @@ def manner(given: Given) -> str:
     return "exactly right" if exact else "right"
 
 
+#: Kinds of failure whose own advice says more than the hint of a case
+TELLING = "kept undefined slip bytes no_kernel exception compile count type dtype shape".split()
+
+
 def most_telling(task: Task, found: list) -> Finding:
     """The finding to show, out of [(case index, Finding)] of a whole task."""
     names = list(task.functions)
@@ -443,24 +447,7 @@ def most_telling(task: Task, found: list) -> Finding:
     kept = [(i, f) for i, f in kept if f.kind != "slip" or 2 * slips.count(f.text) > len(others)]
     index, finding = min(kept, key=lambda pair: (pair[1].rank, pair[0]))
     case = task.cases[index]
-    if (
-        case.hint
-        and all(task.cases[i].hint == case.hint for i, _ in found)
-        and finding.kind
-        not in (
-            "kept",
-            "undefined",
-            "slip",
-            "bytes",
-            "no_kernel",
-            "exception",
-            "compile",
-            "count",
-            "type",
-            "dtype",
-            "shape",
-        )
-    ):
+    if case.hint and all(task.cases[i].hint == case.hint for i, _ in found) and finding.kind not in TELLING:
         finding.advice = case.hint
         finding.text = finding.text.replace(FAR, "")
     return finding

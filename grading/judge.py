@@ -17,6 +17,12 @@ ALL = {2: "both", 3: "all three", 4: "all four"}
 MAX_BYTES = 1 << 28  # of all that one call returned
 MAX_DIMENSIONS = 32
 KINDS_OF_TIMING = ("slow", "exception")  # of a failure at the timed size that says nothing against the results
+#: Where a call that was right is wrong when it is played once more: {field of record.Replayed: (kind of failure, text)}
+ONCE_MORE = {
+    "tuned": ("tuned", "right when the kernel is launched once, and wrong after its autotuner has tried its configs"),
+    "backwards": ("order", "right when the programs run from the first to the last, and wrong in another order"),
+    "large": ("undefined", "wrong where masked lanes of a load without `other=` hold something other than NaN"),
+}
 
 
 def simple(task: Task, status: str, hint: str = "", kind: str = "") -> Verdict:
@@ -209,21 +215,11 @@ def _findings(given: Given, left: Left, defined) -> tuple[list, int]:
             here = diagnose.of_replay(given, index, replayed, arguments)
             if not replayed.error:
                 here += _of_values(given, index, replayed.turn, left.play, replayed)
-            if replayed.tuned and not here:
-                tuned = replayed.tuned
-                if tuned.error or _of_values(given, index, replayed.turn, left.play, tuned, replayed.metered):
-                    text = "right when the kernel is launched once, and wrong after its autotuner has tried its configs"
-                    here = [Finding("tuned", text, case=task.cases[index].name)]
-            if replayed.backwards and not here:
-                back = replayed.backwards
-                if back.error or _of_values(given, index, replayed.turn, left.play, back, replayed.metered):
-                    text = "right when the programs run from the first to the last, and wrong in another order"
-                    here = [Finding("order", text, case=task.cases[index].name)]
-            if replayed.large and not here:
-                large = replayed.large
-                if large.error or _of_values(given, index, replayed.turn, left.play, large, replayed.metered):
-                    text = "wrong where masked lanes of a load without `other=` hold something other than NaN"
-                    here = [Finding("undefined", text, case=task.cases[index].name)]
+            for how, (kind, text) in ONCE_MORE.items():
+                again = getattr(replayed, how)
+                if again and not here:
+                    if again.error or _of_values(given, index, replayed.turn, left.play, again, replayed.metered):
+                        here = [Finding(kind, text, case=task.cases[index].name)]
             if replayed.compiled and not here:
                 here = diagnose.of_replay(given, index, replayed.compiled, arguments)
                 if not replayed.compiled.error:

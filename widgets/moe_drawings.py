@@ -182,7 +182,7 @@ _KINDS = {
     "counts": (PURPLE, "xx"),
     "routing and moving rows": ("#8a8a8a", ""),
 }
-_REST = ((RED, "\\\\"), (SKY, "||"), (PURPLE, "xx"), ("#8a8a8a", ""))
+_REST = ((RED, "\\\\"), (SKY, "||"), _KINDS["counts"], _KINDS["routing and moving rows"])
 
 
 def timeline(ways: dict, title: str, about: str, said: str = "") -> Panel:

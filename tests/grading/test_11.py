@@ -4,12 +4,11 @@ import itertools
 
 import numpy as np
 import pytest
-from grading_tools import answer_tests, answers
+from grading_tools import answer_tests, answers, find_task
 
 from grading.arrays import rounded
 from grading.diagnose import Got, matches
 from grading.tasks import Given
-from grading.tasks import task as find_task
 
 EXERCISE = "11_mixture_of_experts"
 SOLUTION = answers(EXERCISE)
