@@ -116,6 +116,11 @@ def low(rng, x):
     return x - 2e4
 
 
+def falls(rng, x):
+    """The first 64 columns near 0, the others near -200: exp(200) is infinite in fp32."""
+    return np.where(np.arange(x.shape[1]) < 64, x, x - 200)
+
+
 def apart(rng, x):
     """Rows 5,000 apart: no one number is the maximum of all."""
     return x + 5000.0 * np.arange(-1, len(x) - 1)[:, None]
@@ -246,13 +251,13 @@ def weighted(x, values):
     return (e * values).sum(axis=1) / np.where(total == 0, 1, total)
 
 
-def state(rows, width, dtype, tile=0.0, empty=False):
+def state(rows, width, dtype, tile=0.0, empty=False, around=3.0):
     """What is known of each row, and its next tile, around `tile` (one number, or one per row). empty: nothing yet."""
 
     def make(rng):
         l = np.zeros(rows) if empty else rng.uniform(1, 40, rows)  # noqa: E741
         return {
-            "m": tensor(np.full(rows, -np.inf) if empty else rng.normal(3, 1, rows)),
+            "m": tensor(np.full(rows, -np.inf) if empty else rng.normal(around, 1, rows)),
             "l": tensor(l),
             "o": tensor(l * rng.uniform(0.5, 2, rows)),
             "tile": tensor(rng.normal(0, 1, (rows, width)) + np.asarray(tile)[..., None], dtype),
@@ -284,12 +289,15 @@ RECURRENCE = Task(
             state(3, 32, "fp32", tile=[0, -np.inf, -np.inf], empty=True),
         ),
         Case("7 x 1 fp32, a tile of one column", state(7, 1, "fp32", tile=3.0)),
+        Case("4 x 32 fp32, all logits near -300", state(4, 32, "fp32", tile=-300.0, around=-300.0)),
         Case("4 x 256 fp32, blocks of 64", valued(4, 256, "fp32", 64), "softmax_mean"),
         Case("3 x 500 bf16, ragged", valued(3, 500, "bf16", 128), "softmax_mean"),
         Case("2 x 400 fp32, rising", valued(2, 400, "fp32", 100, change=stairs), "softmax_mean"),
         Case("3 x 257 fp16, a maximum in the last column", valued(3, 257, "fp16", 64, change=late), "softmax_mean"),
         Case("5 x 1 fp32, one column", valued(5, 1, "fp32", 64), "softmax_mean"),
         Case("3 x 300 fp32, logits up to 10,000", valued(3, 300, "fp32", 64, change=huge), "softmax_mean"),
+        Case("3 x 300 fp32, logits near -20,000", valued(3, 300, "fp32", 64, change=low), "softmax_mean"),
+        Case("3 x 300 fp32, all but 64 logits near -200", valued(3, 300, "fp32", 64, change=falls), "softmax_mean"),
         Case("4 x 400 fp32, a row of -inf", valued(4, 400, "fp32", 64, change=masked), "softmax_mean"),
     ),
     slips=(
@@ -392,6 +400,7 @@ MERGE = Task(
         Case("logits near 5,000 and near -5,000", two(5000, -5000)),
         Case("logits near -5,000 and near 5,000", two(-5000, 5000)),
         Case("logits near 900 in both", two(900, 901)),
+        Case("logits near -900 in both", two(-900, -901)),
         Case("nothing is seen of the first part", two(-np.inf, 2)),
         Case("nothing is seen of the second part", two(2, -np.inf)),
         Case("nothing is seen of either", two(-np.inf, -np.inf)),
@@ -496,6 +505,7 @@ WIDE = Task(
         Case("2 x 4097 fp32 to bf16, one column over the widest tile", sunk("bf16")(2, 4097, "fp32", std=0.5)),
         Case("2 x 5003 bf16 to fp32, rising", sunk("fp32")(2, 5003, "bf16", change=stairs)),
         Case("2 x 5000 fp32 to fp32, a maximum in the last column", sunk("fp32")(2, 5000, "fp32", change=late)),
+        Case("2 x 5000 fp32 to bf16, all but 64 logits near -200", sunk("bf16")(2, 5000, "fp32", change=falls)),
         Case("2 x 1500 fp16 to fp16, far above its sink", sunk("fp16")(2, 1500, "fp16", sink=-40.0, std=1.0)),
         Case("2 x 1500 fp16 to bf16, a sink above all", sunk("bf16")(2, 1500, "fp16", sink=25.0, std=1.0)),
         Case(
@@ -624,6 +634,11 @@ def step(scores):
     return np.concatenate([scores[..., :-1] / 4 - 3, np.full((*scores.shape[:2], 1), 60.0)], axis=2)
 
 
+def below(scores):
+    """All scores near -200."""
+    return scores - 200
+
+
 def falling(scores):
     """64 scores near 6,000, then all near -6,000: y is 1/64, exactly, and every later tile lies far below m."""
     return scores + np.where(np.arange(scores.shape[2]) < 64, 6000, -6000)
@@ -672,6 +687,7 @@ CAUSAL = Task(
             hint="Large scores and a large cap: exp overflows fp32 above 88, in a softmax without the maximum of all "
             "that was seen, and in a tanh made of exponentials.",
         ),
+        Case("1 x 2 x 200 fp16, scores near -200, cap 400", scored(1, 2, 200, "fp16", change=below, cap=400.0)),
     ),
     slips=(
         Slip(
@@ -841,6 +857,7 @@ ENTROPY = Task(
         Case("2 x 9001 bf16, rising", rows_of(2, 9001, "bf16", change=stairs)),
         Case("2 x 5000 fp32, the largest at the end", rows_of(2, 5000, "fp32", change=crowded)),
         Case("3 x 1500 fp32, logits near 10,000 and near -20,000", rows_of(3, 1500, "fp32", change=far), hint=FAR),
+        Case("2 x 5000 fp32, all but 64 logits near -200", rows_of(2, 5000, "fp32", change=falls, std=1.0)),
         Case("2 x 6000 fp16, -inf in the first tile and here and there", rows_of(2, 6000, "fp16", change=top_k)),
     ),
     slips=(

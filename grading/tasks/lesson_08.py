@@ -429,6 +429,19 @@ def planted(at, score):
     return change
 
 
+def low(at, score):
+    """Key `at` has this score, below -104, with every other query and half of it with the rest; all others have half
+    as much again, so that their weights are 0. The products are exact in any order."""
+
+    def change(q, k, scale):
+        q.reshape(-1, q.shape[-1])[0::2, 0], q.reshape(-1, q.shape[-1])[1::2, 0] = 8.0, 4.0
+        k[:] = 0.0
+        k[..., 0] = 1.5 * score / (8.0 * scale)
+        np.moveaxis(k, 1, 0)[at][..., 0] = score / (8.0 * scale)
+
+    return change
+
+
 def dwarfed(q, k, scale):
     """Every key but the first has a weight of about 2**-18 of the first's: a tile of them is lost in a 16-bit sum."""
     q *= 0.05
@@ -480,6 +493,10 @@ EARLY = (
     "Here the largest score of a query, 120 or 240, stands in the first tile, and later tiles have scores near 0: the "
     "running maximum of a row must never go down, and each row has its own."
 )
+LOW = (
+    "Here all scores lie below -104, and so does the sink where there is one: a running maximum that starts at 0 makes "
+    "every exponential 0."
+)
 
 TILE_LOOP = Task(
     id="08.2",
@@ -499,6 +516,11 @@ TILE_LOOP = Task(
             "2 heads, 8 queries, 70 keys, a sink of -inf",
             of_heads(2, 8, 70, 16, sink=-np.inf),
             hint="A sink of -inf counts nothing. In the first tile exp(-inf - m) is 0; -inf - (-inf) would be NaN.",
+        ),
+        Case(
+            "2 heads, 8 queries, 70 keys, all scores below -104",
+            of_heads(2, 8, 70, 16, scale=0.25, sink=(-np.inf, -300.0), change=low(40, -240.0)),
+            hint=LOW,
         ),
     ),
     slips=sink_slips(
@@ -617,6 +639,11 @@ FORWARD = Task(
         Case(
             "1 x 6 queries, 50 keys, sinks above all scores", of_sequences(1, 6, 50, 2, 16, sink=ABOVE), hint=FAR_SINK
         ),
+        Case(
+            "1 x 5 queries, 50 keys, all scores and sinks below -104",
+            of_sequences(1, 5, 50, 2, 16, scale=0.25, sink=-300.0, change=low(40, -240.0)),
+            hint=LOW,
+        ),
         Case(f"{PROGRAMS} x 2 queries, 3 keys, 1 head of 16, fp32", of_sequences(PROGRAMS, 2, 3, 1, 16, sink=1.0)),
     ),
     slips=sink_slips(
@@ -719,6 +746,11 @@ CAUSAL = Task(
             of_prompt(1, 40, 40, 1, 16, cap=400.0, change=planted(0, 300.0)),
             hint="Here the first key has a capped score of about 140 or 250 and the others are near 0: the running "
             "maximum of a row must never go down, and each row has its own.",
+        ),
+        Case(
+            "1 x 40 queries and keys, all scores below -104",
+            of_prompt(1, 40, 40, 1, 16, cap=400.0, scale=0.25, change=low(0, -240.0)),
+            hint=LOW,
         ),
         Case(f"{PROGRAMS} x 1 query, 2 keys", of_prompt(PROGRAMS, 1, 2, 1, 16)),
     ),
@@ -856,6 +888,7 @@ GROUPED = Task(
         ),
         Case("1 x 80 keys, large first", of_cache(1, 80, 1, 4, change=planted(2, 240.0)), hint=EARLY),
         Case("1 x 80 keys, large last", of_cache(1, 80, 1, 4, change=planted(79, 240.0)), hint=LATE),
+        Case("1 x 80 keys, all scores below -104", of_cache(1, 80, 1, 4, change=low(40, -240.0)), hint=LOW),
         Case(
             "1 x 800 keys, the first far above many others",
             of_cache(1, 800, 1, 4, change=dwarfed),
@@ -933,14 +966,18 @@ def merged(parts, lse, sink):
     return (weights[..., None] * parts).sum(axis=0) / total[..., None], largest + np.log(total)
 
 
-def of_parts(splits, batch, heads, head_dim, around=3.0, spread_by=2.0, empty=(), sink=None):
-    """Partial results whose log-sum-exps lie around a number. empty: (split, sequence), each of which saw no key."""
+def of_parts(splits, batch, heads, head_dim, around=3.0, spread_by=1.0, empty=(), sink=None, gap=0.0):
+    """Partial results whose log-sum-exps lie around a number. empty: (split, sequence), each of which saw no key. gap:
+    by how much one split of each row lies above the others and the sink. Far from 0 there has to be such a gap: the
+    merged log-sum-exp is then exact in fp32, and exp(lse - merged) is as good a weight as any."""
 
     def make(rng):
         parts, lse = values(rng, splits, batch, heads, head_dim), rng.normal(around, spread_by, (splits, batch, heads))
+        if gap:
+            lse -= gap * (np.arange(splits)[:, None, None] != rng.integers(splits, size=(batch, heads)))
         for split, sequence in empty:
             parts[split, sequence], lse[split, sequence] = 0.0, -np.inf
-        sinks = rng.normal(around - 1, 1, heads) if sink is None else np.full(heads, sink)
+        sinks = rng.normal(around - 1 - gap, 1, heads) if sink is None else np.full(heads, sink)
         return {"parts": tensor(parts), "lse": tensor(lse), "sink": tensor(sinks)}
 
     return make
@@ -966,12 +1003,12 @@ MERGE = Task(
         Case("33 splits, 1 sequence, 1 head of 16", of_parts(33, 1, 1, 16)),
         Case(
             "3 splits, log-sum-exps near 110",
-            of_parts(3, 2, 2, 16, around=110.0),
+            of_parts(3, 2, 2, 16, around=110.0, gap=30.0),
             hint="exp(110) is infinity: subtract the largest log-sum-exp before the exponential.",
         ),
         Case(
             "3 splits, log-sum-exps near -110",
-            of_parts(3, 2, 2, 16, around=-110.0),
+            of_parts(3, 2, 2, 16, around=-110.0, gap=30.0),
             hint="exp(-110) is 0: subtract the largest log-sum-exp before the exponential.",
         ),
         Case(
@@ -985,6 +1022,16 @@ MERGE = Task(
             hint="Where no split saw a key, the sink is all there is: out is 0 and lse is the sink.",
         ),
         Case("2 splits, a sink above them", of_parts(2, 2, 2, 16, sink=9.0)),
+        Case(
+            "2 splits, a sink of -120",
+            of_parts(2, 2, 2, 16, sink=-120.0),
+            hint="Here the log-sum-exps lie 120 above the sink: exp(lse - sink) is infinite. Subtract the largest.",
+        ),
+        Case(
+            "2 splits that saw no key, sinks of 120 and -120",
+            of_parts(2, 1, 2, 16, empty=((0, 0), (1, 0)), sink=(120.0, -120.0)),
+            hint="Where no split saw a key, the sink is all there is: out is 0 and lse is the sink.",
+        ),
         Case(f"2 splits, {PROGRAMS} sequences, 1 head of 16", of_parts(2, PROGRAMS, 1, 16)),
     ),
     slips=(

@@ -149,13 +149,15 @@ def last_tile(of, block):
     return of * (np.arange(keys) >= (keys - 1) // block * block)
 
 
-def of_heads(heads, queries, keys, head_dim, block=32, scale=0.3, sink=1.0, around=0.25, apart=1.0):
+def of_heads(heads, queries, keys, head_dim, block=32, scale=0.3, sink=1.0, around=0.25, apart=1.0, high=0.0):
     """What a forward with sinks around `sink` and values `around` some number got and left, and a gradient of its
-    output."""
+    output. high: around it lie the scores of every other query, whose gradient is 0."""
 
     def make(rng):
         q, k = rng.normal(0, 1, (heads, queries, head_dim)), rng.normal(0, 1, (heads, keys, head_dim))
         v, sinks = rng.normal(around, apart, k.shape), rng.normal(sink, 0.5, heads)
+        if high:
+            k[..., 0], q[..., 0] = high / (8 * scale), np.where(np.arange(queries) % 2, 8, 0)
         q, k, v = (tensor(of, "fp16") for of in (q, k, v))
         scores = np.einsum("hqd,hkd->hqk", q.values, k.values) * scale
         lse = np.log(np.exp(scores).sum(axis=-1) + np.exp(sinks)[:, None])
@@ -167,13 +169,15 @@ def of_heads(heads, queries, keys, head_dim, block=32, scale=0.3, sink=1.0, arou
             "sink": tensor(sinks),
             "out": tensor(out, "fp16"),
             "lse": tensor(lse),
-            "dout": tensor(rng.uniform(0.5, 1.5, out.shape), "fp16"),
+            "dout": tensor(rng.uniform(0.5, 1.5, out.shape) * (q.values[..., :1] == 0 if high else 1), "fp16"),
             "scale": scale,
             "block": block,
         }
 
     return make
 
+
+HIGH = "exp(110) is infinite in fp32, and infinity times 0 is NaN: subtract lse before exp."
 
 TILES = Task(
     id="08b.2",
@@ -187,6 +191,11 @@ TILES = Task(
         Case("1 head, 10 queries, 300 keys, tiles of 8: many", of_heads(1, 10, 300, 16, 8)),
         Case("1 head, 9 queries, 1 key", of_heads(1, 9, 1, 16, around=2.0, apart=0.3)),
         Case("2 heads, 10 queries, 50 keys, sinks above the scores", of_heads(2, 10, 50, 16, sink=6.0)),
+        Case(
+            "2 heads, 10 queries, 50 keys, scores near 110 for queries whose gradient is 0",
+            of_heads(2, 10, 50, 16, scale=0.25, high=110.0),
+            hint=HIGH,
+        ),
     ),
     slips=(
         Slip(
@@ -293,21 +302,27 @@ def whole_rows(queries, width):
     return (np.arange(queries) < queries // width * width)[:, None].astype(float)
 
 
-def of_sequences(batch, queries, keys, heads, head_dim, scale=0.2, cap=2.0):
+def of_sequences(batch, queries, keys, heads, head_dim, scale=0.2, cap=2.0, high=0.0):
     """What a forward got and left. delta is drawn, and so that only positive numbers are added up for dk and dv: no row
-    of them is a small difference of large numbers."""
+    of them is a small difference of large numbers. high: the scores of every other query, whose gradient is 0; those of
+    the rest are 0 then, where a large cap costs no precision."""
 
     def make(rng):
         q = tensor(rng.uniform(0.5, 1.5, (batch, queries, heads, head_dim)))
         k = tensor(rng.normal(0, 1, (batch, keys, heads, head_dim)))
+        zero = np.arange(queries) % 2 * bool(high)  # queries without a gradient
+        if high:
+            some = (np.arange(head_dim) >= head_dim // 2) * (1 - zero[:, None])
+            q = tensor(q.values * some[:, None] + 8.0 * zero[:, None, None] * (np.arange(head_dim) == 0))
+            k = tensor(np.broadcast_to(high / (8 * scale) * (np.arange(head_dim) == 0), k.shape))
         capped = cap * np.tanh(np.einsum("bqhd,bkhd->bhqk", q.values, k.values) * scale / cap)
         return {
             "q": q,
             "k": k,
             "v": tensor(rng.normal(0, 0.2, k.shape)),
-            "dout": tensor(rng.uniform(0.5, 1.5, q.shape)),
+            "dout": tensor(rng.uniform(0.5, 1.5, q.shape) * (1 - zero[:, None, None])),
             "lse": tensor(np.log(np.exp(capped).sum(axis=-1))),
-            "delta": tensor(rng.uniform(-9, -7, (batch, heads, queries))),
+            "delta": tensor(rng.uniform(-9, -7, (batch, heads, queries)) * (1 - zero)),
             "scale": scale,
             "cap": cap,
         }
@@ -336,6 +351,11 @@ KEYS = Task(
         Case("1 x 64 queries and keys, 2 heads of 16", of_sequences(1, 64, 64, 2, 16)),
         Case("2 x 33 queries, 50 keys, 1 head of 32: ragged", of_sequences(2, 33, 50, 1, 32, scale=0.15)),
         Case("2 x 40 queries, 20 keys, 2 heads of 16", of_sequences(2, 40, 20, 2, 16, cap=1.5)),
+        Case(
+            "1 x 40 queries and keys, capped scores near 110 for queries whose gradient is 0",
+            of_sequences(1, 40, 40, 1, 16, scale=0.25, cap=128.0, high=160.0),
+            hint=HIGH,
+        ),
         Case(f"{PROGRAMS} x 2 queries, 1 key", of_sequences(PROGRAMS, 2, 1, 1, 16)),
     ),
     slips=(

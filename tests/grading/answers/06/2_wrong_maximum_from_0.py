@@ -1,0 +1,22 @@
+# wrong, values: logits near -20,000
+import torch
+
+from instruments.backend import tl, triton
+
+
+def absorb(m, l, o, tile, values):
+    tile = tile.float()
+    m_new = torch.maximum(m, tile.amax(dim=1))
+    shift = torch.where(m_new == float("-inf"), 0.0, m_new)
+    repair = torch.exp(m - shift)
+    e = torch.exp(tile - shift[:, None])
+    return m_new, l * repair + e.sum(dim=1), o * repair + (e * values).sum(dim=1)
+
+
+def softmax_mean(x, values, block):
+    rows, cols = x.shape
+    m = torch.zeros(rows, device=x.device)
+    l, o = torch.zeros(rows, device=x.device), torch.zeros(rows, device=x.device)
+    for start in range(0, cols, block):
+        m, l, o = absorb(m, l, o, x[:, start : start + block], values[start : start + block])
+    return o / torch.where(l == 0, 1.0, l)
