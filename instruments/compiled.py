@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from instruments import backend
 from instruments.backend import LaunchRecord, triton
 
@@ -184,3 +186,86 @@ def compiled(function: Callable, *args: Any, arch: int = 90, **kwargs: Any) -> l
     if not launches:
         raise ValueError(f"function: {getattr(function, '__name__', function)} launched no kernel")
     return [compile_launch(launch, arch) for launch in launches]
+
+
+SHARED = {80: 166_912, 89: 101_376, 90: 232_448}  # bytes of shared memory per program: CUDA's programming guide
+MAX_THREADS, MAX_GRID = 1024, 65_535  # of a program; programs on the second and third axis of a grid
+
+
+class Launchable:
+    """Says which launches no GPU would take. Every specialisation goes through Triton's front end, and each kernel is
+    compiled for each set of dtypes of its tensors: for sm_80 and sm_90, or sm_89 and sm_90 where it takes 8-bit floats.
+
+    instruction: what the PTX of kernels that take 8-bit floats has to contain.
+    """
+
+    def __init__(self, instruction: str = ""):
+        self.instruction = instruction
+        self.waiting, self.known, self.compiled, self.oldest = [], set(), set(), 80
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this machine's GPU can run what was launched so far."""
+        return torch.cuda.is_available() and torch.cuda.get_device_capability() >= divmod(self.oldest, 10)
+
+    def launch(self, launch: LaunchRecord) -> None:
+        """Take note of a launch, unless one of its specialisation is known."""
+        constants = {p.name: repr(launch.args.get(p.name)) for p in launch.kernel.params if p.is_constexpr}
+        forms = tuple(constants.get(name) or _form(value) for name, value in launch.args.items())
+        if (launch.kernel.fn, forms) not in self.known:
+            self.known.add((launch.kernel.fn, forms))
+            self.waiting.append(launch)
+
+    def errors(self, whole: bool = True) -> list:
+        """What is wrong with the launches since the last call, as sentences. whole: beyond Triton's front end too."""
+        waiting, self.waiting = self.waiting, []
+        return [error for error in (self._error(launch, whole) for launch in waiting) if error]
+
+    def _error(self, launch: LaunchRecord, whole: bool) -> str:
+        tensors = [getattr(value, "base", value) for value in launch.args.values()]
+        dtypes = tuple(str(t.dtype) for t in tensors if isinstance(t, torch.Tensor))
+        self.oldest = 89 if any("float8" in dtype for dtype in dtypes) else self.oldest
+        if 32 * (launch.options.get("num_warps") or 4) > MAX_THREADS or any(n > MAX_GRID for n in launch.grid[1:]):
+            return (
+                f"the kernel {launch.name} cannot be launched: a program has at most {MAX_THREADS:,} threads, and only "
+                f"the first number of a grid may be above {MAX_GRID:,}"
+            )
+        known = (launch.kernel.fn, dtypes) in self.compiled
+        try:
+            if known or not whole:
+                front_end(launch, self.oldest)
+                return ""
+            self.compiled.add((launch.kernel.fn, dtypes))
+            return next(filter(None, (self._compiled(launch, arch, dtypes) for arch in (self.oldest, 90))), "")
+        except OSError:
+            return ""  # a tool is missing here
+        except Exception as error:
+            return f"the kernel {launch.name} does not compile for sm_{self.oldest}: {_last_line(error)}"
+
+    def _compiled(self, launch: LaunchRecord, arch: int, dtypes: tuple) -> str:
+        result = compile_launch(launch, arch)
+        floats = {dtype for dtype in dtypes if "float" in dtype}
+        fault = ""
+        if result.shared > SHARED[arch]:
+            fault = f"takes {result.shared:,} bytes of shared memory, and a program has at most {SHARED[arch]:,}"
+        elif ".tf32" in result.ptx and floats == {"torch.float32"}:
+            fault = "multiplies fp32 in TF32, with 10 bits of mantissa: ask for tl.dot(..., input_precision='ieee')"
+        elif arch == self.oldest == 89 and self.instruction not in result.ptx:  # sm_90 widens 8 bits in small tiles
+            fault = f"has no {self.instruction} instruction: pass tiles of 8-bit floats to tl.dot as they were loaded"
+        return f"compiled for sm_{arch}, the kernel {launch.name} {fault}" if fault else ""
+
+
+def _form(value):
+    """What of a runtime argument a compiled kernel depends on."""
+    value = getattr(value, "base", value)
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), value.data_ptr() % 16 == 0
+    return (value == 1, value % 16 == 0, abs(value) < 1 << 31) if type(value) is int else str(type(value))
+
+
+def _last_line(error: BaseException) -> str:
+    """The last words of an error, or of its cause."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1].strip()[:300]

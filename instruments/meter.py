@@ -56,7 +56,7 @@ class TensorReport:
     metered function returns and no kernel reads; first_unwritten: the index of the first one. out_of_bounds: list of
     Access. stored_by: {program: (first, last)}, of the elements that a program writes, counted from the tensor's first.
     sectors_read, sectors_written: 32-byte sectors that the accesses touch, each access's whole tile taken as one, which
-    is the least that any spreading of the tile over threads can do.
+    is the least that any spreading of the tile over threads can do. tensor: as it was passed to the kernel.
     """
 
     name: str
@@ -73,6 +73,7 @@ class TensorReport:
     first_unwritten: tuple | None = None
     out_of_bounds: list = field(default_factory=list)
     stored_by: dict = field(default_factory=dict)
+    tensor: torch.Tensor | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass
@@ -216,7 +217,7 @@ class _Watched:
     def __init__(self, name: str, argument):
         self.argument = argument  # keeps the tensor alive, so that its memory is not handed out again
         tensor = argument.device_tensor
-        self.report = TensorReport(name, tuple(tensor.shape), tensor.dtype)
+        self.report = TensorReport(name, tuple(tensor.shape), tensor.dtype, tensor=tensor)
         self.touched = {kind: np.zeros(argument.span * argument.itemsize, dtype=bool) for kind in ("read", "written")}
 
     def count(self, kind: str, byte_offsets: np.ndarray, size: int, program: tuple):

@@ -5,7 +5,7 @@
     python -m instruments.notebooks --check                  change nothing; name what is not in that form
 
 Every notebook has the same first code cell, written from FIRST_CELL and the repository's address in pyproject.toml.
-Lessons and solutions are stored executed; exercises, which grading/release.py writes from the solutions, are not.
+Lessons and solutions are stored executed; exercises, which instruments/release.py writes from the solutions, are not.
 """
 
 import argparse
