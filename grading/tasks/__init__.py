@@ -1,16 +1,14 @@
-"""What is checked, as declarations: one module per lesson with `EXERCISE` and `TASKS`; README.md beside this file says
-how.
+"""What is checked, as declarations: one module per exercise, with `EXERCISE` and `TASKS`. README.md here says how.
 
-A task is a function (or a few) that the learner writes. A case is one call of it: inputs from a seeded generator, and
-an fp64 oracle, in numpy, of what has to come out. A slip is a mistake: an edit of the oracle's own source, with its
-hint. The grader and the notebook's `check` use the same tasks and differ only in the seed. Everything here runs outside
-the learner's process.
+A task is a function (or a few) that the learner writes. A case is one call of it: inputs from a seeded generator, and a
+reference, in NumPy and fp64, that says what the call has to give. A common mistake is the reference called with a flag.
+`grade` and the notebook's `check` use the same tasks and differ only in the seed. Nothing of this is in the learner's
+process.
 """
 
 import importlib
 import inspect
 import re
-import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,79 +17,64 @@ from typing import Any
 
 import numpy as np
 
-from grading.arrays import STORAGE, Tensor, decode, encode, rounded, tensor
+from grading.tasks.arrays import STORAGE, Tensor, decode, encode, rounded
 
-#: Kinds of failure, the most telling first; `Task.hints` may say for each of them what to do.
-KINDS = (
-    "not_defined",
-    "stopped",
-    "left_over",
-    "no_kernel",
-    "foreign_kernel",
-    "refused",
-    "readback",
-    "out_of_bounds",
-    "unwritten",
-    "promise",
-    "race",
-    "exception",
-    "compile",
-    "tf32",
-    "products",
-    "count",
-    "type",
-    "dtype",
-    "shape",
-    "strides",
-    "not_by_kernel",
-    "torch_work",
-    "kept",
-    "slip",
-    "overflow",
-    "infinite",
-    "nan",
-    "divisor",
-    "sixteen_bit",
-    "rounded_output",
-    "row_scale",
-    "tail",
-    "some_rows",
-    "wrong",
-    "not_read",
-    "input_changed",
-    "tuned",
-    "order",
-    "undefined",
-    "verdict",
-    "tile_too_wide",
-    "whole_tensor",
-    "bytes",
-    "sectors",
-    "slow",
-)
+#: What can be wrong with an answer, the most telling first, and what to do about it where a task says nothing better.
+DIAGNOSES = {
+    "missing": "Define it in the answer cell of this task, and take the line `raise NotImplementedError()` out.",
+    "stopped": "Look for a loop that never ends, or for a call that ends the process.",
+    "no_kernel": "Write a Triton kernel in the answer cell and launch it.",
+    "out_of_bounds": "Check the mask of this load or store; where it has one, check its offsets: the strides, the "
+    "start of the tile, the order of the grid's axes.",
+    "unwritten": "The kernel has to store every element of a result: check the grid, the loop and the mask.",
+    "race": "Programs run at the same time, in any order: let one program write each element, add with tl.atomic_add, "
+    "or use a second launch.",
+    "exception": "",
+    "compile": "The interpreter is more lenient than the compiler: on a GPU this kernel would not run.",
+    "form": "Return exactly what the task asks for, in its order, shapes and dtypes.",
+    "torch_work": "Allocate with torch.empty and let the kernel do the rest: what torch does is HBM traffic too.",
+    "state": "Allocate results anew in each call, leave inputs as they are, and take the grid from shapes alone.",
+    "mistake": "",
+    "values": "Compare with the formula, step by step, on a small input.",
+    "traffic": "Read each element once and keep it in registers until its last use.",
+    "slow": "Check the width of the tile, num_warps, and that each load is contiguous.",
+}
 
-#: What torch may do with tensors of any size beside a kernel: make new ones.
-ALLOCATIONS = (
-    "empty",
-    "empty_like",
-    "empty_strided",
-    "new_empty",
-    "new_empty_strided",
-    "zeros",
-    "zeros_like",
-    "new_zeros",
-    "full",
-    "full_like",
-    "new_full",
-    "ones",
-    "ones_like",
-    "new_ones",
-    "zero_",
-    "fill_",
-)
+#: As a flag of a mistake: the width of a tile of the learner's kernel.
+TILE = "the width of a tile"
 
 #: The seed of the notebook's own `check`; `grade` draws a secret one.
 PUBLIC_SEED = 20260
+
+#: Turns of a case's inputs: each has other numbers. The learner's process gets two, the player the last one.
+RECORDED, PLAYED = (0, 1), (3,)
+
+
+def tensor(values, dtype: str = "fp32", row_stride: int | None = None, fill: float = float("nan")) -> Tensor:
+    """A tensor of `values` rounded to `dtype`.
+
+    row_stride: elements from one row to the next, for a matrix whose rows are padded; the padding holds `fill`, so that
+    a kernel that reads it shows.
+    """
+    values = np.asarray(values)
+    stride = tuple(int(np.prod(values.shape[axis + 1 :])) for axis in range(values.ndim))
+    padded = values
+    if row_stride is not None:
+        if values.ndim != 2 or row_stride < values.shape[1]:
+            raise ValueError(f"row_stride: got {row_stride} for shape {values.shape}, expected a matrix whose rows fit")
+        stride = (row_stride, 1)
+        padded = np.full((values.shape[0], row_stride), fill)
+        padded[:, : values.shape[1]] = values
+    return Tensor(encode(padded, dtype).reshape(-1), dtype, values.shape, stride)
+
+
+def spread(values, dtype: str, *stride: int, fill: float = float("nan")) -> Tensor:
+    """A tensor of `values` rounded to `dtype` with these strides, as a transposed view or one with steps has them; what
+    lies between its elements holds `fill`."""
+    values = np.asarray(values)
+    storage = np.full(1 + sum((n - 1) * step for n, step in zip(values.shape, stride)), fill)
+    np.lib.stride_tricks.as_strided(storage, values.shape, [step * storage.itemsize for step in stride])[...] = values
+    return Tensor(encode(storage, dtype), dtype, values.shape, stride)
 
 
 @dataclass(frozen=True)
@@ -128,7 +111,8 @@ class RandomTensor:
 
 @dataclass(frozen=True)
 class Speed:
-    """Points that only a GPU can give: `bytes` over the measured time, as a share of the copy roof of the same run.
+    """Points that only a GPU can give: `bytes` over the measured time, as a share of the copy bandwidth of the same
+    run.
 
     make(): {argument: RandomTensor, DType or plain value}, in the order of the call.
     """
@@ -142,12 +126,16 @@ class Speed:
 
 @dataclass(frozen=True)
 class Case:
-    """One call. make(rng) -> {argument: Tensor, DType or plain value}, in the order of the call.
+    """One call.
 
-    `rng` draws numbers, other ones at each turn; `rng.sizes` draws shapes, the same at each turn, which `rng.turn`
-    counts from 0. A name that begins with _ is for the oracle alone. function: which of the task's functions; its first
-    by default. hint: said when only this case fails, or others with the same hint, and the shape of the failure says
-    nothing better. same: the numbers hang together in a way that other ones would spoil, so every turn has the same.
+    Attributes:
+        name: what is special about it, for people.
+        make: make(rng) -> {argument: Tensor, DType or plain value}, in the order of the call. `rng` draws other numbers
+            at each turn, `rng.sizes` the same, `rng.paired` the same for a recorded call and its play. A name that
+            begins with _ is for the reference alone.
+        function: which of the task's functions; its first by default.
+        hint: said where only this case fails, or others with the same hint.
+        same: every turn has the same numbers, which hang together in a way that other ones would spoil.
     """
 
     name: str
@@ -158,61 +146,54 @@ class Case:
 
 
 class Draw(np.random.Generator):
-    """A generator of numbers, and one of sizes."""
+    """A generator of numbers: other ones at each turn.
+
+    sizes draws the same at every turn, so shapes come from it. paired draws the same when a call is recorded and when
+    its launches are played again: for a vector, such as a weight, of which torch may prepare something before the
+    launch.
+    """
 
     def __init__(self, stream: list, turn: int):
         super().__init__(np.random.PCG64(np.random.SeedSequence([*stream, turn])))
         self.turn = turn
+        self.paired = np.random.Generator(np.random.PCG64(np.random.SeedSequence([*stream, turn % 2, 1 << 21])))
         self.sizes = np.random.Generator(np.random.PCG64(np.random.SeedSequence([*stream, 1 << 20])))
 
 
 @dataclass(frozen=True, init=False)
-class Slip:
-    """A mistake: `fault` says what was done, `hint` what to do.
+class Mistake:
+    """A common mistake: `fault` says what was done, `hint` what to do instead.
 
-    ways: edits of the oracle's own source, "old -> new", each one way to make the mistake; a tuple of them is one way
-    that takes several edits. The edited oracle gives what the mistake gives. It may use TILE, the width of a tile of
-    the learner's kernel, and dtype("x"), the dtype of an argument. answer: the same mistake in the published answer's
-    text, "old -> new" or a tuple of them, from which the tests make a wrong answer. functions: those of the task whose
-    oracles are edited; by default all whose source holds the text. results: the names of the results that the mistake
-    spoils, where it says nothing about the others.
+    The reference makes it when it is called with flags, keyword-only parameters whose defaults are right:
+    `Mistake("eps was added outside the square root", "Add it to the mean of the squares.", eps_outside=True)`. Several
+    ways to make it are several dictionaries of flags in place of the keywords. A flag whose value is TILE stands for
+    the width of a tile of the learner's kernel. results: the results that the mistake spoils, by name, where it says
+    nothing about the others; all by default.
     """
 
     fault: str
     hint: str
     ways: tuple
-    answer: tuple
-    functions: tuple
     results: tuple
 
-    def __init__(self, fault: str, hint: str, *ways, answer=(), functions=(), results=()):
-        set_ = object.__setattr__
-        set_(self, "fault", fault)
-        set_(self, "hint", hint)
-        set_(self, "ways", tuple((way,) if isinstance(way, str) else tuple(way) for way in ways))
-        set_(self, "answer", (answer,) if isinstance(answer, str) else tuple(answer))
-        set_(self, "functions", tuple(functions))
-        set_(self, "results", tuple(results))
-        for edit in (*(edit for way in self.ways for edit in way), *self.answer):
-            if edit.count(" -> ") != 1:
-                raise ValueError(f"slip {fault!r}: expected 'old -> new', got {edit!r}")
+    def __init__(self, fault: str, hint: str, *ways: dict, results: tuple = (), **flags):
+        for name, value in {"fault": fault, "hint": hint, "results": tuple(results)}.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "ways", (*ways, *([flags] if flags else [])))
+        if not self.ways:
+            raise ValueError(f"mistake {fault!r}: no flags, expected at least one")
 
 
-def gives(*names: str, in_place: tuple = (), uses: tuple = (), **dtypes: str):
-    """Declares what an oracle returns, in order: names of plain values, or tensors with their dtype.
+def returns(*names: str, in_place: tuple = (), **dtypes: str):
+    """Declares what a reference returns, in order: names of plain values, or tensors with their dtype.
 
-    A dtype is the name of one, or of the argument whose dtype (or whose value) it is. in_place: those that are not
-    returned by the learner's function but left in the argument of that name. uses: functions of the same module whose
-    source belongs to the oracle's, for slips to edit.
+    A dtype is the name of one, or of the argument whose dtype (or whose value) it is. in_place: those that the
+    learner's function does not return but leaves in the argument of that name.
     """
 
-    def declare(oracle):
-        oracle.results, oracle.in_place, oracle.uses = (
-            {**dict.fromkeys(names, ""), **dtypes},
-            tuple(in_place),
-            tuple(uses),
-        )
-        return oracle
+    def declare(reference):
+        reference.results, reference.in_place = {**dict.fromkeys(names, ""), **dtypes}, tuple(in_place)
+        return reference
 
     return declare
 
@@ -226,24 +207,25 @@ def called(function: Callable, arguments: dict):
 
 
 def plain(arguments: dict) -> dict:
-    """Arguments as an oracle gets them: tensors as float64 arrays, dtypes by their names."""
+    """Arguments as a reference gets them: tensors as float64 arrays, dtypes by their names."""
     return {
         name: value.values if isinstance(value, Tensor) else value.name if isinstance(value, DType) else value
         for name, value in arguments.items()
     }
 
 
-def expected(oracle: Callable, arguments: dict, results: Callable | None = None) -> list:
-    """What `oracle` says has to come out, one Expected per result. results: where they are declared; the oracle itself
-    by default."""
-    declared = results or oracle
-    came = called(oracle, plain(arguments))
-    came = came if isinstance(came, (tuple, list)) and len(declared.results) > 1 else (came,)
-    if len(came) != len(declared.results):
-        raise ValueError(f"oracle {declared.__name__}: {len(came)} results, and {len(declared.results)} are declared")
+def expected(reference: Callable, arguments: dict) -> list:
+    """What `reference` says a call with these arguments has to give, one Expected per result."""
+    dtypes = {name: value.dtype for name, value in arguments.items() if isinstance(value, Tensor)}
+    results = called(reference, {**plain(arguments), "dtypes": dtypes})
+    results = results if isinstance(results, (tuple, list)) and len(reference.results) > 1 else (results,)
+    if len(results) != len(reference.results):
+        raise ValueError(
+            f"reference {reference.__name__}: {len(results)} results, and {len(reference.results)} are declared"
+        )
     return [
-        Expected(name, value, _dtype_of(dtype, arguments), name if name in declared.in_place else "")
-        for (name, dtype), value in zip(declared.results.items(), came)
+        Expected(name, value, _dtype_of(dtype, arguments), name if name in reference.in_place else "")
+        for (name, dtype), value in zip(reference.results.items(), results)
     ]
 
 
@@ -251,33 +233,33 @@ def _dtype_of(name: str, arguments: dict) -> str:
     if not name or name in STORAGE:
         return name
     argument = arguments[name]
-    return (
-        argument.dtype if isinstance(argument, Tensor) else argument.name if isinstance(argument, DType) else argument
-    )
+    return argument.dtype if isinstance(argument, Tensor) else getattr(argument, "name", argument)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """One task of an exercise.
 
-    id: '05.3'. functions: {name that the answer cell defines: its oracle}, in the order in which `check` gets them; the
-    oracle(**arguments) is marked by `gives`. verdict(arguments, returned) -> a sentence naming the fault, or '' when
-    right: for answers that an oracle cannot foresee. slips: mistakes tried on a wrong result. kernel: Triton kernels of
-    the answer do the work. prepared: vectors of the input, such as a weight, of which torch may make something before
-    the launch; all else is numbers that the learner's process never saw. contiguous: results lie in memory row by row.
-    minimum_bytes(**arguments) -> {role: bytes}, bytes_factor: bytes requested may be at most factor x minimum.
-    reads(**arguments) -> {argument: bytes} that the kernels have to read of each matrix; all of it by default.
-    sector_factor: the sectors of 32 bytes that the accesses touch may hold at most so many times minimum_bytes.
-    max_tile: widest side of a tile that an access may have, or the two sides of a tile of two dimensions.
-    any_order: where kernels use atomics, results have to be the same with programs and lanes in the reverse order.
-    no_readback: grids and plain arguments may depend on the shapes of tensors, and not on the numbers in them.
-    tile_elements(**arguments): largest operand that a torch operation may touch. torch_operations: the aten operations
-    that may touch more; views always may. ieee: on fp32 alone, or "always", no kernel may multiply in TF32 when it is
-    compiled. architectures: that kernels have to compile for, the oldest first; an older GPU plays them in the
-    interpreter alone. products: what the PTX for the oldest has to say of each kernel that takes 8-bit floats, such as
-    ".e4m3.e4m3". speed: what a GPU adds. like: the function of the course whose model and records `portrait` puts
-    beside a kernel that passed; '' where none moves the same bytes. hints: {kind of failure: what to do}, before
-    diagnose.py's own words. success: said with a pass.
+    Attributes:
+        id: such as "05.3".
+        title: a few words.
+        points: for a right answer, without those for speed.
+        functions: {name that the answer cell defines: its reference}, in the order in which `check` gets them. A
+            reference takes the case's arguments by name and is declared with `returns`.
+        cases: the calls.
+        mistakes: common mistakes, tried where values are wrong.
+        verdict: verdict(arguments, results) -> a sentence that names the fault, '' where there is none; for answers
+            that a reference cannot foresee. `_dtypes` among the arguments lists the results' dtypes, `_stored_by` which
+            program stored what.
+        kernel: Triton kernels of the answer have to do the work.
+        minimum_bytes: minimum_bytes(**arguments) -> {role: bytes}, roles being arguments and "returned 0"; the kernels
+            may request BYTES_FACTOR times as much.
+        max_tile: of a kernel, the widest side that a tile of an access may have, or the two sides of a tile; of an
+            answer in PyTorch, max_tile(**arguments) -> elements that one operation may work on.
+        coalesced: the sectors of 32 bytes that the accesses touch hold at most twice minimum_bytes.
+        instruction: what the PTX of kernels that take 8-bit floats has to contain, such as ".e4m3.e4m3".
+        speed: points that only a GPU can give.
+        hints: {diagnosis: what to do}, in place of DIAGNOSES; "passed": said with a pass.
     """
 
     id: str
@@ -285,39 +267,27 @@ class Task:
     points: int
     functions: dict
     cases: tuple
+    mistakes: tuple = ()
     verdict: Callable | None = None
-    slips: tuple = ()
     kernel: bool = False
-    prepared: tuple = ()
-    contiguous: bool = True
     minimum_bytes: Callable | None = None
-    bytes_factor: float = 1.05
-    reads: Callable | None = None
-    sector_factor: float | None = None
-    max_tile: int | tuple | None = None
-    any_order: bool = False
-    no_readback: bool = False
-    tile_elements: Callable | None = None
-    torch_operations: tuple = ALLOCATIONS
-    ieee: bool | str = False
-    architectures: tuple = (80, 90)
-    products: str = ""
+    max_tile: int | tuple | Callable | None = None
+    coalesced: bool = False
+    instruction: str = ""
     speed: Speed | None = None
-    like: str = ""
     hints: dict = field(default_factory=dict)
-    success: str = ""
 
     def __post_init__(self):
-        unknown = set(self.hints) - set(KINDS)
+        unknown = set(self.hints) - {*DIAGNOSES, "passed"}
         if unknown:
-            raise ValueError(f"task {self.id}: hints for {sorted(unknown)}, expected some of {', '.join(KINDS)}")
-        strangers = {case.function for case in self.cases} - {"", *self.functions}
-        if strangers or not self.cases:
-            raise ValueError(
-                f"task {self.id}: cases of {sorted(strangers)}, expected some of {', '.join(self.functions)}"
-            )
-        for slip in self.slips:
-            self.mistaken(slip)
+            raise ValueError(f"task {self.id}: hints for {sorted(unknown)}, expected some of {', '.join(DIAGNOSES)}")
+        others = {case.function for case in self.cases} - {"", *self.functions}
+        if others or not self.cases:
+            raise ValueError(f"task {self.id}: cases of {sorted(others)}, expected some of {', '.join(self.functions)}")
+        for mistake in self.mistakes:
+            for way in mistake.ways:
+                if not any(takes(reference, way) for reference in self.functions.values()):
+                    raise ValueError(f"task {self.id}, mistake {mistake.fault!r}: no reference takes {sorted(way)}")
 
     @property
     def max_points(self) -> int:
@@ -327,84 +297,32 @@ class Task:
         """The name of the function that a case calls."""
         return self.cases[index].function or next(iter(self.functions))
 
-    def mistaken(self, slip: Slip) -> list:
-        """[(function, edited oracle)], one for each way of a slip and each function that it touches; ValueError where
-        an edit fits nothing."""
-        return _mistaken(self, slip)
+
+#: Bytes that kernels may request, as a multiple of minimum_bytes.
+BYTES_FACTOR = 1.05
 
 
-_MISTAKEN: dict = {}
+def takes(reference: Callable | None, way: dict) -> bool:
+    """Whether a reference takes these flags."""
+    return reference is not None and set(way) <= set(inspect.signature(reference).parameters)
 
 
-def _mistaken(task: Task, slip: Slip) -> list:
-    key = (task.id, slip.fault)
-    if key not in _MISTAKEN:
-        found = []
-        for way in slip.ways:
-            pairs = [edit.split(" -> ") for edit in way]
-            touched = [
-                name
-                for name in slip.functions or task.functions
-                if task.functions[name] and all(old in source_of(task.functions[name]) for old, _ in pairs)
-            ]
-            if not touched:
-                raise ValueError(f"task {task.id}, slip {slip.fault!r}: {way} fits no oracle")
-            found += [(name, edited(task.functions[name], pairs)) for name in touched]
-        _MISTAKEN[key] = found
-    return _MISTAKEN[key]
-
-
-@cache
-def source_of(oracle: Callable) -> str:
-    """The source that slips edit: the oracle's, after that of the functions it uses, without decorators."""
-    parts = [*getattr(oracle, "uses", ()), oracle]
-    sources = [textwrap.dedent(inspect.getsource(part)) for part in parts]
-    return "\n\n".join(source[re.search(r"^def ", source, re.MULTILINE).start() :] for source in sources)
-
-
-def edited(oracle: Callable, pairs: list) -> Callable:
-    """The oracle with each (old, new) replaced in its source."""
-    source = source_of(oracle)
-    for old, new in pairs:
-        source = source.replace(old, new)
-    namespace = dict(oracle.__globals__)
-    exec(compile(source, f"<slip of {oracle.__name__}>", "exec"), namespace)
-    made = namespace[oracle.__name__]
-    made.source = source
-    return made
-
-
-def guesses(task: Task, slip: Slip, function: str, arguments: dict, widths: list) -> list:
-    """What a slip may give in one case, a list of Expected for each way. widths: of the learner's tiles."""
-    oracle, found = task.functions[function], []
-    dtypes = {name: value.dtype for name, value in arguments.items() if isinstance(value, Tensor)}
-    for name, mistaken in task.mistaken(slip):
-        if name != function:
+def mistaken(reference: Callable, way: dict, arguments: dict, widths: list) -> list:
+    """What a mistake gives in one case, a list of Expected for each width of a tile that it may depend on; [] where it
+    makes no sense of the case."""
+    candidates = []
+    for width in widths if TILE in way.values() else [None]:
+        flags = {name: width if value is TILE else value for name, value in way.items()}
+        try:
+            with np.errstate(all="ignore"):
+                candidates.append(expected(reference, {**arguments, **flags}))
+        except (ArithmeticError, ValueError, IndexError, TypeError, KeyError):
             continue
-        mistaken.__globals__["dtype"] = dtypes.get
-        for width in widths if "TILE" in mistaken.source else [None]:
-            mistaken.__globals__["TILE"] = width
-            try:
-                with np.errstate(all="ignore"):
-                    came = expected(mistaken, arguments, results=oracle)
-            except (
-                ArithmeticError,
-                ValueError,
-                IndexError,
-                NameError,
-                TypeError,
-            ):  # a mistake may make no sense of a case
-                continue
-            found.append([e for e in came if not slip.results or e.name in slip.results])
-    return found
+    return candidates
 
 
-class Given:
-    """The inputs of a task for one submission, and what has to come out: each made once.
-
-    Turn 0 and 1 are what the learner's process gets, one call each; 2 and 3 what the replay of these calls gets, which
-    no learner's code has seen but for the vectors that the task lets it prepare.
-    """
+class Inputs:
+    """The inputs of a task for one submission, and what has to come out: each made once."""
 
     def __init__(self, task: Task, seed: int):
         self.task, self.seed = task, seed
@@ -415,60 +333,48 @@ class Given:
         else."""
         if (index, turn) not in self._arguments:
             case = self.task.cases[index]
-            made = case.make(Draw([self.seed, *map(ord, self.task.id), index], 0 if case.same else turn))
+            arguments = case.make(Draw([self.seed, *map(ord, self.task.id), index], 0 if case.same else turn))
             if turn:
-                made = self._kept(index, turn, made)
-            self._arguments[index, turn] = made
+                first = self.arguments(index, 0)
+                for name, value in arguments.items():
+                    if not isinstance(value, Tensor):
+                        arguments[name] = first[name]
+                    elif any(
+                        getattr(value, form) != getattr(first[name], form) for form in ("shape", "stride", "dtype")
+                    ):
+                        raise ValueError(
+                            f"task {self.task.id}, case {case.name!r}: {name} has another form at each turn; draw "
+                            "sizes from rng.sizes"
+                        )
+            self._arguments[index, turn] = arguments
         return self._arguments[index, turn]
-
-    def _kept(self, index: int, turn: int, made: dict) -> dict:
-        """`made` with plain values as at the first turn, and, for a replay, vectors as the learner's process had
-        them."""
-        first = self.arguments(index, 0)
-        before = self.arguments(index, turn - 2) if turn >= 2 else {}
-        kept = {}
-        for name, value in made.items():
-            if not isinstance(value, Tensor):
-                value = first[name]
-            elif name in self.task.prepared and name in before:
-                value = before[name]
-            elif (value.shape, value.stride, value.dtype) != (first[name].shape, first[name].stride, first[name].dtype):
-                raise ValueError(
-                    f"task {self.task.id}, case {self.task.cases[index].name!r}: {name} has another form at "
-                    "each turn; draw sizes from rng.sizes"
-                )
-            kept[name] = value
-        return kept
 
     def expected(self, index: int, turn: int = 0) -> list:
         """What has to come out of a case."""
         if (index, turn) not in self._expected:
-            oracle = self.task.functions[self.task.function(index)]
-            self._expected[index, turn] = expected(oracle, self.arguments(index, turn))
+            reference = self.task.functions[self.task.function(index)]
+            self._expected[index, turn] = expected(reference, self.arguments(index, turn))
         return self._expected[index, turn]
 
 
 # ---------------------------------------------------------------- which there are
 
 
-def module_of(exercise: str) -> Path | None:
-    """The file that declares an exercise's tasks, found without importing any; None for no such exercise."""
-    for path in sorted(Path(__file__).parent.glob("lesson_*.py")):
-        if re.search(rf'^EXERCISE = "{re.escape(exercise)}"$', path.read_text(encoding="utf-8"), re.MULTILINE):
-            return path
-    return None
-
-
 @cache
 def exercises() -> dict:
     """{exercise id: the name of the module that declares its tasks}, known without importing any."""
-    found = {}
+    modules = {}
     for path in sorted(Path(__file__).parent.glob("lesson_*.py")):
         named = re.search(r'^EXERCISE = "(\w+)"$', path.read_text(encoding="utf-8"), re.MULTILINE)
         if not named:
             raise ValueError(f'{path.name}: no line EXERCISE = "..."')
-        found[named[1]] = path.stem
-    return found
+        modules[named[1]] = path.stem
+    return modules
+
+
+def module_of(exercise: str) -> Path | None:
+    """The file that declares an exercise's tasks; None for no such exercise."""
+    return Path(__file__).parent / f"{exercises()[exercise]}.py" if exercise in exercises() else None
 
 
 @cache
@@ -495,26 +401,25 @@ def task(task_id: str) -> Task:
 
 
 __all__ = [
-    "ALLOCATIONS",
     "Case",
     "DType",
     "Draw",
     "Expected",
-    "Given",
-    "KINDS",
+    "Inputs",
+    "Mistake",
     "PUBLIC_SEED",
     "RandomTensor",
-    "Slip",
     "Speed",
+    "TILE",
     "Task",
     "Tensor",
     "decode",
     "encode",
     "exercises",
-    "gives",
-    "module_of",
     "plain",
+    "returns",
     "rounded",
+    "spread",
     "task",
     "tasks_of",
     "tensor",

@@ -1,8 +1,8 @@
-"""Exercise 02: sectors and occupancy counted, an addition with a short operand, a transposed copy, sums, strays."""
+"""Exercise 02: sectors and occupancy, an addition with a mask, a transposed copy, row sums, and stray reads."""
 
 import numpy as np
 
-from grading.tasks import Case, RandomTensor, Slip, Speed, Task, gives, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, rounded, tensor
 from grading.tasks.properties import MANY, row_cases
 
 EXERCISE = "02_execution_model"
@@ -13,34 +13,31 @@ def between(rng, low, high):
     return int(rng.integers(low, high + 1))
 
 
-def slip(fault, hint, *edits):
-    """A mistake that the same edits make in the oracle and in the published answer, which share their words."""
-    return Slip(fault, hint, edits, answer=edits)
-
-
 # ---------------------------------------------------------------- 02.1 count sectors and programs
 
 
-@gives("sectors")
-def sectors(first, stride, itemsize):
-    """Sectors that 32 threads touch."""
-    return len({(first + lane * stride * itemsize) // 32 for lane in range(32)})
+@returns("sectors")
+def sectors(first, stride, itemsize, *, aligned=False, stride_in_bytes=False, counted="sectors"):
+    """Sectors that 32 threads touch. counted: what a mistake counts instead."""
+    start = 0 if aligned else first
+    step = stride if stride_in_bytes else stride * itemsize
+    addresses = [start + thread * step for thread in range(32)]
+    if counted in ("sectors", "lines"):
+        return len({address // (32 if counted == "sectors" else 128) for address in addresses})
+    return 32 if counted == "threads" else itemsize
 
 
-def cdiv(a, b):
-    return -(-a // b)
-
-
-@gives("programs")
-def programs_per_sm(registers, shared, warps):
-    """Programs that one SM of an H200 holds."""
-    per_warp = cdiv(32 * registers, 256) * 256
-    by_registers = 4 * (16_384 // per_warp) // warps
-    return min(by_registers, 233_472 // (shared + 1024), 64 // warps, 32)
+@returns("programs")
+def programs_per_sm(registers, shared, warps, *, granularity=256, quarters=4, reserved=1024):
+    """Programs that fit on one SM of an H200."""
+    per_warp = -(-32 * registers // granularity) * granularity
+    by_registers = quarters * (65_536 // quarters // per_warp) // warps
+    by_shared = 233_472 // max(shared + reserved, 1)
+    return min(by_registers, by_shared, 64 // warps, 32)
 
 
 def request(name, itemsize, *strides, aligned=True):
-    """A request that begins with a sector, or inside one on a multiple of the element's size."""
+    """A request that starts at a sector, or inside one at a multiple of the element's size."""
 
     def make(rng):
         first = 0 if aligned else 32 * between(rng, 0, 99) + itemsize * between(rng, 1, 32 // itemsize - 1)
@@ -50,7 +47,7 @@ def request(name, itemsize, *strides, aligned=True):
 
 
 def programs(name, registers, shared, *warps):
-    """Programs with one of these numbers of registers, and shared memory from so many to so many times 128 bytes."""
+    """Programs with one of these numbers of registers and warps. shared: lowest and highest multiple of 128 bytes."""
     return Case(
         name,
         lambda rng: {
@@ -88,76 +85,49 @@ COUNT = Task(
         programs("small programs", range(16, 31), (0, 16), 1),
         programs("more than an SM has", range(200, 256), (0, 8), 16, 32),
     ),
-    slips=(
-        slip(
-            "where the request begins was left out",
-            "A request that begins inside a sector can need one more: count from `first`.",
-            "(first + lane -> (lane",
+    mistakes=(
+        Mistake(
+            "the start address was ignored",
+            "A request that starts inside a sector can need one more sector: count from `first`.",
+            aligned=True,
         ),
-        slip(
-            "lines of 128 bytes were counted",
-            "A sector has 32 bytes; four of them make a line.",
-            "// 32 for -> // 128 for",
+        Mistake("the stride was taken in bytes", "stride counts elements, not bytes.", stride_in_bytes=True),
+        Mistake(
+            "lines, threads or the accessed bytes were counted instead of sectors",
+            "Divide the address of each thread, first + i * stride * itemsize, by 32: count the different quotients.",
+            {"counted": "lines"},
+            {"counted": "threads"},
+            {"counted": "bytes / 32"},
         ),
-        slip(
-            "one sector per thread was counted",
-            "Lanes that fall into the same sector share it: collect the sectors in a set.",
-            "return len( -> return 32 or len(",
+        Mistake(
+            "the register limit ignored the rounding or the quarters",
+            "A warp gets registers in multiples of 256, all from one quarter of the SM: fill a quarter first.",
+            {"granularity": 1},
+            {"quarters": 1},
+            {"granularity": 1, "quarters": 1},
         ),
-        slip(
-            "bytes of the threads were divided by the sector's size",
-            "The bytes between the threads' are in the sectors too: go by addresses, first + lane * stride * itemsize.",
-            "return len( -> return itemsize or len(",
-        ),
-        slip("the stride was taken in bytes", "stride counts elements: multiply by itemsize.", "e * itemsize) -> e)"),
-        slip(
-            "the shared memory kept per program was left out",
+        Mistake(
+            "the shared memory reserved per program was left out",
             "Each program takes 1,024 bytes more than it asks for.",
-            "(shared + 1024) -> max(shared, 1)",
+            reserved=0,
         ),
-        slip(
-            "the quarters were left out",
-            "A warp takes all its registers from one quarter: how many warps fit into a quarter, and so into four?",
-            "4 * (16_384 // per_warp) -> 65_536 // per_warp",
-        ),
-        slip(
-            "the registers of a thread were taken for those of a warp",
-            "A warp has 32 threads: it takes 32 times `registers`, rounded up.",
-            "cdiv(32 * registers -> cdiv(registers",
-        ),
-        slip(
-            "a warp's registers were not rounded up",
-            "A warp gets registers in multiples of 256: round up what it asks for.",
-            ", 256) * 256 -> , 1)",
-        ),
-        slip(
-            "two things are missing: a warp's registers are rounded up, and come from one quarter of the SM",
-            "A warp gets registers in multiples of 256, from the 16,384 of its quarter of the SM.",
-            ", 256) * 256 -> , 1)",
-            "4 * (16_384 // per_warp) -> 65_536 // per_warp",
-        ),
-        slip("warps were returned", "Return programs, not warps.", "warps, 32) -> warps, 32) * warps"),
-        slip(
-            "the limit of 32 programs was left out",
-            "An SM holds at most 32 programs, however small.",
-            "warps, 32 -> warps",
-        ),
-        slip("the limit of 64 warps was left out", "An SM holds at most 64 warps.", "64 // warps, 32 -> 32"),
     ),
     hints={
-        "wrong": "Follow the card's rules one by one: an address per thread, whole sectors; the smallest of four "
-        "limits, each rounded down.",
-        "type": "Return an int.",
+        "values": "Follow the rules one by one: a sector per thread, and the least of four limits, each rounded down.",
+        "form": "Return an int: round down with //.",
     },
 )
 
 # ---------------------------------------------------------------- 02.2 an addition with a short operand
 
 
-@gives(out="fp32")
-def add_short(x, y):
-    """x plus y, where y has an element; x elsewhere."""
-    return x + np.pad(y, (0, len(x) - len(y)))
+@returns(out="fp32")
+def add_short(x, y, dtypes=None, *, beyond="x", sum_rounded=False):
+    """x + y where y has an element, x elsewhere. beyond: what a mistake puts beyond the end of y."""
+    total, rest = x[: len(y)] + y, x[len(y) :]
+    if sum_rounded:
+        total = rounded(total, dtypes["x"])
+    return np.concatenate([total, {"x": rest, "zeros": 0 * rest, "ones": 0 * rest + 1, "other=1": rest + 1}[beyond]])
 
 
 def vectors(n, m, what="", dtype="fp32", other="fp32"):
@@ -167,15 +137,12 @@ def vectors(n, m, what="", dtype="fp32", other="fp32"):
     )
 
 
-ENDS = "x + np.pad(y, (0, len(x) - len(y)) -> np.pad(x[:len(y)] + y, (0, len(x) - len(y))"
 ADD = Task(
     id="02.2",
     title="An addition with a mask",
     points=3,
     functions={"add_short": add_short},
     kernel=True,
-    like="add",
-    contiguous=False,
     cases=(
         vectors(1024, 1024),
         vectors(1024, 700),
@@ -186,66 +153,58 @@ ADD = Task(
         vectors(5000, 1, ", bf16", "bf16", "bf16"),
         vectors(2048, 1024, ", whole tiles"),
         vectors(20011, 19937, ", primes", "bf16", "fp16"),
-        vectors(1024 * MANY - 3, 1024 * MANY - 1500, ", more tiles than a GPU has multiprocessors"),
+        vectors(1024 * MANY - 3, 1024 * MANY - 1500, ", more tiles than a GPU has SMs"),
     ),
-    slips=(
-        Slip(
-            "the elements behind the end of y are not those of x",
-            "Behind the end of y the sum is x + 0: load y with "
-            "a mask of its own and other=0.0, and store under the mask of x.",
-            ENDS,
-            f"{ENDS}, constant_values=1",
-            answer="x + y, mask=mask -> tl.where(offsets < m, x + y, 0.0), mask=mask",
+    mistakes=(
+        Mistake(
+            "the elements beyond the end of y are not those of x",
+            "There the sum is x + 0: load y with a mask of its own and other=0.0, and store under the mask of x.",
+            {"beyond": "zeros"},
+            {"beyond": "ones"},
+            {"beyond": "other=1"},
         ),
-        Slip(
-            "missing elements of y count as 1",
-            "other=0.0 is what leaves a sum alone.",
-            "len(y))) -> len(y)), constant_values=1)",
-            answer="other=0.0 -> other=1.0",
+        Mistake(
+            "the sum was rounded to 16 bits",
+            "Convert x and y with `.to(tl.float32)` after the loads, before you add them.",
+            sum_rounded=True,
         ),
-        Slip("y was subtracted", "Add.", "x + np -> x - np", answer="x + y, -> x - y,"),
-        Slip("x was returned", "Add y where it has elements.", "x + np -> x + 0 * np", answer="x + y, -> x,"),
     ),
     minimum_bytes=lambda x, y: {"x": x.nbytes, "y": y.nbytes, "returned 0": 4 * x.shape[0]},
     hints={
-        "out_of_bounds": "Two masks: `offsets < n` for x and the result, `offsets < m` for y.",
-        "unwritten": "Every element of the result has to be stored by the kernel, under the mask of x: launch "
-        "`triton.cdiv(n, BLOCK)` programs, n being the length of x, and store where `offsets < n`.",
-        "dtype": "Allocate the result with dtype=torch.float32.",
-        "nan": "A masked lane without `other=` holds anything: load y with other=0.0.",
-        "rounded_output": "Convert x and y with `.to(tl.float32)` after the load, and add then.",
-        "bytes": "Read x once, y once, and write the result once.",
-        "torch_work": "Do not pad y: the mask of its load stands in for the missing elements.",
-        "wrong": "out[i] = x[i] + y[i] for i < m and x[i] beyond.",
+        "out_of_bounds": "There are two masks: `offsets < n` for x and the result, `offsets < m` for y.",
+        "unwritten": "The result is as long as x: check the number of programs and the mask of the store.",
+        "form": "Return one fp32 tensor as long as x.",
+        "values": "out[i] is x[i] + y[i], or x[i] from m on, in fp32. Without other=0.0, masked-out y is undefined.",
+        "traffic": "Read x and y once, and write the result once.",
+        "torch_work": "PyTorch only allocates the result. Instead of padding y, mask its load.",
     },
 )
 
 # ---------------------------------------------------------------- 02.3 a transposed copy that coalesces
 
 
-@gives(out="x")
-def transpose(x):
-    """A contiguous transpose."""
-    return x.T
+@returns(out="x")
+def transpose(x, *, reshaped=False):
+    """A contiguous transpose. reshaped: the elements keep their order in memory."""
+    return x.reshape(x.shape[::-1]) if reshaped else x.T
 
 
-def matrix(name, rows, cols, dtype="fp32", row_stride=None, mean=0.0, spread=1.0, hint=""):
+def matrix(name, rows, cols, dtype="fp32", row_stride=None, mean=0.0, std=1.0, hint=""):
     return Case(
         f"{rows} x {cols} {dtype}{name}",
         hint=hint,
-        make=lambda rng: {"x": tensor(rng.normal(mean, spread, (rows, cols)), dtype, row_stride)},
+        make=lambda rng: {"x": tensor(rng.normal(mean, std, (rows, cols)), dtype, row_stride)},
     )
 
 
-MORE = ", more tiles than a GPU has multiprocessors"
-APART = "Rows of x are x.stride(0) elements apart, which may be more than cols."
+MORE = ", more tiles than a GPU has SMs"
+PADDED = "Rows of x are x.stride(0) elements apart, which may be more than cols."
 TRANSPOSE = Task(
     id="02.3",
     title="A transposed copy that coalesces",
     points=5,
     functions={"transpose": transpose},
     kernel=True,
-    like="copy",
     cases=(
         matrix("", 128, 128),
         matrix("", 96, 160, "bf16"),
@@ -255,44 +214,48 @@ TRANSPOSE = Task(
         matrix("", 70, 1),
         matrix(", primes", 67, 131),
         matrix("", 130, 257, "fp16"),
-        matrix(", padded", 48, 80, "fp32", 96, hint=APART),
-        matrix(", padded", 63, 65, "bf16", 99, hint=APART),
+        matrix(", padded", 48, 80, "fp32", 96, hint=PADDED),
+        matrix(", padded", 63, 65, "bf16", 99, hint=PADDED),
         matrix(MORE, 64 * MANY - 4, 3),
         matrix(MORE, 3, 64 * MANY - 4),
     ),
-    slips=(
-        Slip(
-            "the result holds x, not transposed, in the new shape",
+    mistakes=(
+        Mistake(
+            "x was copied in its own order, not transposed",
             "out[c, r] is x[r, c]: the element of row r and column c goes to c * rows + r.",
-            "x.T -> x.reshape(x.shape[::-1])",
-            answer="col[None, :] * rows + row[:, None] -> row[:, None] * cols + col[None, :]",
+            reshaped=True,
         ),
     ),
     minimum_bytes=lambda x: {"x": x.nbytes, "returned 0": x.nbytes},
-    sector_factor=2,
+    coalesced=True,
     hints={
-        "sectors": "Let a program move a tile of two dimensions, at least 16 elements each way: then both its rows in "
-        "x and its rows in the result fill whole sectors.",
-        "out_of_bounds": "Mask rows and columns, both, in loads and stores. Where the masks are right, look at the row "
-        "lengths: a row of x has x.stride(0) elements, a row of the result has `rows`.",
-        "unwritten": "Programs have to cover both dimensions: a grid of cdiv(rows, R) by cdiv(cols, C).",
-        "shape": "Allocate [cols, rows].",
-        "dtype": "Allocate the result in the dtype of x.",
-        "strides": "A view such as out.T, or torch.empty_like(x.T), keeps the order of x in memory: allocate [cols, "
-        "rows], and let the kernel write the transposed order.",
-        "bytes": "Each element is loaded once and stored once.",
-        "torch_work": "x.T.contiguous() is the whole work done by torch; let the kernel do it.",
-        "wrong": "out[c, r] = x[r, c]: the address in x is r * row_stride + c, the one in out c * rows + r.",
+        "out_of_bounds": "Mask rows and columns. Rows have x.stride(0) elements in x and `rows` in the result.",
+        "unwritten": "The programs have to cover both dimensions: a grid of cdiv(rows, ROWS) by cdiv(cols, COLS).",
+        "form": "Return a contiguous [cols, rows] tensor in x's dtype; out.T or empty_like(x.T) keep x's memory order.",
+        "values": "out[c, r] = x[r, c]: the offset in x is r * row_stride + c, the offset in out is c * rows + r.",
+        "traffic": "Move each tile once, 16 or more elements each way: then loads and stores both fill whole sectors.",
+        "torch_work": "PyTorch only allocates the result: let the kernel read x and write it in transposed order.",
     },
 )
 
 # ---------------------------------------------------------------- 02.4 sum and largest of rows of any width
 
 
-@gives(sums="fp32", largest="fp32")
-def row_sum_max(x):
-    """The sum and the largest element of each row."""
-    return x.sum(axis=1), x.max(axis=1)
+@returns(sums="fp32", largest="fp32")
+def row_sum_max(x, *, tiles="all", width=1, with_zero=False, swapped=False):
+    """The sum and the largest element of each row. tiles: those of `width` columns that count."""
+    cols = x.shape[1]
+    columns = {
+        "all": slice(cols),
+        "full": slice(cols // width * width),
+        "first": slice(width),
+        "last": slice((cols - 1) // width * width, cols),
+    }
+    x = x[:, columns[tiles]]
+    sums, largest = x.sum(axis=1), x.max(axis=1)
+    if with_zero:
+        largest = np.maximum(largest, 0)
+    return (largest, sums) if swapped else (sums, largest)
 
 
 def positive(*form):
@@ -300,112 +263,61 @@ def positive(*form):
     return matrix("", *form, mean=3.0).make
 
 
-def planted(rng):
+def largest_last(rng):
     """The largest element is the row's last."""
     x = rng.normal(3, 1, (3, 5001))
     x[:, -1] = 60 + np.arange(3)
     return {"x": tensor(x, "fp32")}
 
 
-def part(fault, hint, columns, answer):
-    """Some columns alone were looked at."""
-    return Slip(fault, hint, f"return x.sum -> x = x[:, {columns}]; return x.sum", answer=answer)
-
-
-LOOP = "tl.range(0, cols, BLOCK) -> tl.range(0, "
+NEGATIVE = "0 exceeds every element here: check masked-out elements and the value that the max starts from."
+LOWEST = "A finite number such as -1e9 exceeds these elements: the neutral element of a max is minus infinity."
 ROWS = Task(
     id="02.4",
     title="Sum and largest, rows of any width",
     points=5,
     functions={"row_sum_max": row_sum_max},
     kernel=True,
-    like="row_sum",
-    contiguous=False,
     cases=(
         *row_cases(positive, leave_out=("padded rows",)),
-        matrix(", padded rows", 3, 777, "fp32", 1000, 3.0),
-        matrix(
-            ", all negative",
-            5,
-            777,
-            mean=-20.0,
-            hint="Here 0 is larger than every element: it came from the lanes "
-            "behind the row's end, or from the value that the maximum starts from.",
-        ),
+        matrix(", padded rows", 3, 777, "fp32", 1000, 3.0, hint=PADDED),
+        matrix(", all negative", 5, 777, mean=-20.0, hint=NEGATIVE),
         matrix(", a negative number", 1, 1, mean=-20.0),
-        Case("3 x 5001 fp32, the largest is the last", planted),
+        Case("3 x 5001 fp32, the largest is the last", largest_last),
         matrix(", large sums", 2, 2048, "fp16", mean=50.0),
         matrix("", 2, 2049, mean=-5.0),
         matrix(", wide", 3, 70001, "bf16", mean=1.0),
-        matrix(
-            ", the smallest numbers",
-            3,
-            1,
-            mean=-3.3e38,
-            spread=1e36,
-            hint="The lanes behind the row's end, or the "
-            "running maximum's start, are a finite number larger than these elements: only float('-inf') is below "
-            "every number.",
-        ),
+        matrix(", the smallest numbers", 3, 1, mean=-3.3e38, std=1e36, hint=LOWEST),
     ),
-    slips=(
-        Slip(
-            "0 took part in the maximum: lanes behind the row's end, or the value that it starts from",
-            "0 leaves a sum alone, not a maximum, whose neutral element is minus infinity.",
-            "x.max(axis=1) -> np.maximum(x.max(axis=1), 0)",
-            answer='tl.where(mask, x, float("-inf")) -> x',
+    mistakes=(
+        Mistake(
+            "0 took part in the max",
+            "The neutral element of a max is minus infinity: mask with it, and start the max from it.",
+            with_zero=True,
         ),
-        part(
-            "the columns after the last full tile are missing",
-            "The number of tiles is rounded up: tl.range(0, cols, BLOCK) with a mask in the last.",
-            ":x.shape[1] // TILE * TILE",
-            f"{LOOP}cols // BLOCK * BLOCK, BLOCK)",
+        Mistake(
+            "the columns after the last full tile were left out",
+            "Round the number of tiles up, tl.range(0, cols, BLOCK), and mask the last one.",
+            tiles="full",
+            width=TILE,
         ),
-        part(
-            "only the last tile counts",
-            "Carry sum and maximum from tile to tile.",
-            "(x.shape[1] - 1) // TILE * TILE:",
-            "total += x -> total = x",
+        Mistake(
+            "only one tile of each row counted",
+            "Loop over all tiles of the row, and carry the running sum and the running max from tile to tile.",
+            {"tiles": "first", "width": TILE},
+            {"tiles": "last", "width": TILE},
         ),
-        part(
-            "only the first tile counts",
-            "Loop over all tiles: range(0, cols, BLOCK).",
-            ":TILE",
-            f"{LOOP}tl.minimum(cols, BLOCK), BLOCK)",
-        ),
-        Slip(
-            "sum and largest are exchanged",
-            "Return (sums, largest), in this order.",
-            "x.sum(axis=1), x.max(axis=1) -> x.max(axis=1), x.sum(axis=1)",
-            answer="sums, largest\n -> largest, sums\n",
-        ),
-        Slip("the mean was returned", "The sum is not divided.", "x.sum -> x.mean", answer="(total) -> (total) / cols"),
-        Slip(
-            "the smallest element was returned",
-            "Use tl.max.",
-            "x.max -> x.min",
-            answer=("tl.maximum -> tl.minimum", "tl.max( -> tl.min(", 'float("-inf") -> float("inf")'),
-        ),
-        Slip(
-            "the largest absolute value was returned",
-            "The largest element, sign included.",
-            "x.max -> np.abs(x).max",
-            answer="tl.where(mask, x, -> tl.where(mask, tl.abs(x),",
-        ),
+        Mistake("sums and largest were swapped", "Return (sums, largest), in this order.", swapped=True),
     ),
     minimum_bytes=lambda x: {"x": x.nbytes, "returned 0": 4 * x.shape[0], "returned 1": 4 * x.shape[0]},
-    sector_factor=2,
+    coalesced=True,
     max_tile=2048,
     hints={
         "out_of_bounds": "Mask every load with `col < cols`, and step from row to row by x.stride(0).",
-        "tile_too_wide": "Go through the row in tiles of at most 2,048 columns, with tl.range(0, cols, BLOCK).",
-        "nan": "A masked lane holds `other`: minus infinity minus itself, or infinity in a sum, gives NaN. Give the "
-        "sum 0 and the maximum minus infinity; rows are x.stride(0) apart.",
-        "overflow": "Convert to fp32 right after the load, for sums leave fp16's range, and keep the running sum in "
-        "fp32 (tl.zeros(..., dtype=tl.float32)).",
-        "bytes": "Load each tile once and use it for both results.",
-        "dtype": "Both results are fp32.",
-        "wrong": "Add up per lane in fp32 over the tiles, then tl.sum once; the same with tl.maximum and tl.max.",
+        "form": "Return (sums, largest), both fp32 of shape [rows].",
+        "values": "Return the fp32 sum and the max of each row: mask with 0 in the sum, minus infinity in the max.",
+        "traffic": "Go through each row in tiles of at most 2,048 neighboring columns, and load each tile once for "
+        "both results.",
     },
     speed=Speed(
         points=1,
@@ -418,34 +330,36 @@ ROWS = Task(
 
 # ---------------------------------------------------------------- 02.5 four kernels, four stray reads
 
-stray = gives("program", "index")
+NONE = (-1, 0)
 
 
-@stray
-def stray_next(n, block):
-    """Lane n - 1 reads x[n]."""
-    return (n - 1) // block, n
+@returns("program", "index")
+def stray_next(n, block, *, never=False, program_after=False):
+    """Element n - 1 reads x[n]."""
+    program = n // block if program_after else (n - 1) // block
+    return NONE if never else (program, n)
 
 
-@stray
-def stray_warps(n, block):
-    """The first lane behind the end reads, unless the last warp is full."""
-    return (n // block, n) if n % 32 else (-1, 0)
+@returns("program", "index")
+def stray_warps(n, block, *, never=False, always=False):
+    """The first element beyond the end is read, unless the last warp is full."""
+    return (n // block, n) if always or n % 32 and not never else NONE
 
 
-@stray
-def stray_tile(rows, cols, block):
-    """The first row whose tile reaches past the tensor."""
-    for row in range(rows):
-        if row * cols + block > rows * cols:
-            return row, rows * cols
-    return -1, 0
+@returns("program", "index")
+def stray_tile(rows, cols, block, *, never=False, inside=False):
+    """The first row whose tile extends past the tensor. inside: the first tile that extends past its row."""
+    if inside and block > cols:
+        return 0, cols
+    past = [row for row in range(rows) if row * cols + block > rows * cols]
+    return (past[0], rows * cols) if past and not never else NONE
 
 
-@stray
-def stray_gather(n, block):
-    """Masked lanes get the index -1."""
-    return (n // block, -1) if n % block else (-1, 0)
+@returns("program", "index")
+def stray_gather(n, block, *, never=False, always=False, masked_index=-1):
+    """Masked-out elements get the index -1."""
+    index = n if masked_index == "n" else masked_index
+    return (n // block, index) if always or n % block and not never else NONE
 
 
 def ragged(rng):
@@ -461,7 +375,7 @@ def whole(rng, unit=None):
 
 
 def table(name, rows, cols, block):
-    """Kernel C with from so many to so many rows, and one of these numbers of columns."""
+    """Kernel C. rows: lowest and highest number; cols: possible numbers."""
     return Case(
         f"kernel C, {name}",
         function="stray_tile",
@@ -473,7 +387,7 @@ STRAY = Task(
     id="02.5",
     title="Four stray reads",
     points=4,
-    functions={oracle.__name__: oracle for oracle in (stray_next, stray_warps, stray_tile, stray_gather)},
+    functions={f.__name__: f for f in (stray_next, stray_warps, stray_tile, stray_gather)},
     cases=(
         Case("kernel A, ragged", ragged, "stray_next"),
         Case("kernel A, whole tiles", whole, "stray_next"),
@@ -493,66 +407,34 @@ STRAY = Task(
         Case("kernel D, ragged", ragged, "stray_gather"),
         Case("kernel D, whole tiles", whole, "stray_gather"),
     ),
-    slips=(
-        slip(
-            "the program behind the last one was named",
-            "The lane that reads x[n] is lane n - 1: which program owns that?",
-            "(n - 1) // block, n -> n // block, n",
+    mistakes=(
+        Mistake("the program after the last one was named", "Element n - 1 reads x[n].", program_after=True),
+        Mistake(
+            "(-1, 0) was returned where the kernel has a stray read",
+            "Which elements does the mask of this load let through, and which addresses do they read?",
+            never=True,
         ),
-        slip(
-            "(-1, 0) was returned, and kernel A always strays",
-            "The mask keeps i below n, and the load goes to i + 1.",
-            "(n - 1) // block, n -> -1, 0",
+        Mistake(
+            "a stray read was named where there is none",
+            "For some sizes the mask of the load and the size agree, and nothing outside x is read.",
+            always=True,
         ),
-        slip(
-            "a stray read was seen where n is a multiple of 32",
-            "For some n, rounding up to whole warps changes nothing.",
-            " if n % 32 else (-1, 0) -> ",
+        Mistake(
+            "a read of the next row was named",
+            "The next row is the wrong one, but inside x: find the first read outside x.",
+            inside=True,
         ),
-        slip(
-            "(-1, 0) was returned where kernel B strays",
-            "The mask is rounded up to a multiple of 32 before it is compared.",
-            "(n // block, n) if -> (-1, 0) if",
-        ),
-        slip(
-            "the last row's program was named",
-            "Where a tile is wider than two rows, programs before the last one reach past the tensor too.",
-            "return row, -> return rows - 1,",
-        ),
-        slip(
-            "the first program was named",
-            "Behind a row comes the next row: that read is wrong, but inside the "
-            "tensor. Find the first one outside it.",
-            "return row, rows * cols -> return 0, cols",
-        ),
-        slip(
-            "(-1, 0) was returned where kernel C strays",
-            "It has no mask: what do the lanes from cols on read?",
-            "return row, rows * cols -> return -1, 0",
-        ),
-        slip(
+        Mistake(
             "the index n was named",
-            "Masked lanes get `other` as their index, and the second load has no mask.",
-            "(n // block, -1) if -> (n // block, n) if",
-        ),
-        slip(
-            "(-1, 0) was returned where kernel D strays",
-            "The first load is masked; look at what its masked lanes hold, and at the second load.",
-            "(n // block, -1) if -> (-1, 0) if",
-        ),
-        slip(
-            "a stray read was seen where tiles are whole",
-            "For some n no lane is masked: what is read then?",
-            " if n % block else (-1, 0) -> ",
+            "Masked-out elements get `other` as their index, and the second load has no mask.",
+            masked_index="n",
         ),
     ),
     hints={
-        "wrong": "Run the kernel under the meter with small sizes, as the cell above shows, until you see the rule; "
-        "programs run in order there, so the first line is the first stray read.",
-        "type": "Return two ints, (program, index).",
-        "count": "Return two ints, (program, index).",
+        "values": "Run the kernel under the meter with these sizes, as the cell above shows, and read the first line.",
+        "form": "Return two ints, (program, index).",
+        "passed": "you predicted the first stray read of each kernel, and where there is none",
     },
-    success="the first stray read of each kernel predicted, and where there is none",
 )
 
 TASKS = (COUNT, ADD, TRANSPOSE, ROWS, STRAY)

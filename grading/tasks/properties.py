@@ -1,12 +1,12 @@
 """Cases by property: the shapes that every kernel over rows, vectors or tiles has to get right, from one named set.
 
-A test holds every kernel task to it: more programs than any GPU has multiprocessors, sizes around a power of two, a
+A test holds every kernel task to it: more programs than any GPU has SMs, sizes around a power of two, a
 single element, and operands as far from contiguous as the task's card lets them be.
 """
 
 from grading.tasks import Case
 
-MANY = 211  # rows, or tiles: more than any GPU has multiprocessors, and a prime, so that no loop divides it
+MANY = 211  # rows, or tiles: more than any GPU has SMs, and a prime, so that no loop divides it
 
 #: name: rows, columns, dtype, elements from row to row beyond the columns
 ROWS = {
@@ -18,7 +18,7 @@ ROWS = {
     "a multiple of 128": (2, 384, "fp16", 0),
     "padded rows": (3, 777, "fp32", 223),
     "a wide row": (2, 4099, "bf16", 0),
-    "more rows than a GPU has multiprocessors": (MANY, 48, "fp32", 0),
+    "more rows than a GPU has SMs": (MANY, 48, "fp32", 0),
 }
 PADDED = (
     "This x has padded rows: the next row starts x.stride(0) elements on, not cols. "
@@ -29,13 +29,13 @@ PADDED = (
 def row_cases(make, function: str = "", leave_out: tuple = (), **dtypes: str) -> tuple:
     """The cases of ROWS for a kernel that takes a matrix row by row. make(rows, cols, dtype, row_stride) -> a Case's
     `make`, row_stride None for contiguous rows. dtypes: {name of a case, blanks as _: another dtype}."""
-    found = []
+    cases = []
     for name, (rows, cols, dtype, pad) in ROWS.items():
         if name in leave_out:
             continue
         dtype = dtypes.get(name.replace(" ", "_"), dtype)
         label = f"{rows} x {cols} {dtype}, {name}"
-        found.append(
+        cases.append(
             Case(
                 f"{function}, {label}" if function else label,
                 make(rows, cols, dtype, cols + pad if pad else None),
@@ -43,7 +43,7 @@ def row_cases(make, function: str = "", leave_out: tuple = (), **dtypes: str) ->
                 hint=PADDED if pad else "",
             )
         )
-    return tuple(found)
+    return tuple(cases)
 
 
 #: name: shape and dtype of contiguous tensors of any shape, for a kernel that takes them element by element
@@ -56,7 +56,7 @@ SHAPES = {
     "primes": ((11, 911), "fp16"),
     "three dimensions": ((3, 5, 67), "fp32"),
     "whole tiles, however wide": ((2, 8192), "fp16"),
-    "more tiles of 4,096 than a GPU has multiprocessors": ((MANY, 4099), "bf16"),
+    "more tiles of 4,096 than a GPU has SMs": ((MANY, 4099), "bf16"),
 }
 
 

@@ -8,9 +8,9 @@ def absorb(m, l, o, tile, values):
     tile = tile.float()
     m_new = torch.maximum(m, tile.amax(dim=1))
     shift = torch.where(m_new == float("-inf"), 0.0, m_new)
-    repair = torch.exp(m - shift)
+    factor = torch.exp(m - shift)
     e = torch.exp(tile - shift[:, None])
-    return m_new, l * repair + e.sum(dim=1), o * repair + (e * values).sum(dim=1)
+    return m_new, l * factor + e.sum(dim=1), o * factor + (e * values).sum(dim=1)
 
 
 def softmax_mean(x, values, block):

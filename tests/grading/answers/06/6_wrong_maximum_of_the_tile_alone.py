@@ -15,11 +15,11 @@ def entropy_kernel(x_ptr, entropy_ptr, lse_ptr, x_row_stride, cols, BLOCK: tl.co
         columns = start + tl.arange(0, BLOCK)
         x = tl.load(x_row + columns, mask=columns < cols, other=float("-inf")).to(tl.float32)
         m_new = tl.maximum(tl.max(x), -1e30)
-        repair = tl.exp(m - m_new)
+        factor = tl.exp(m - m_new)
         below = x - m_new
         e = tl.exp(below)
-        t = (t + l * (m - m_new)) * repair + tl.sum(tl.where(e > 0, below * e, 0.0))
-        l = l * repair + tl.sum(e)
+        t = (t + l * (m - m_new)) * factor + tl.sum(tl.where(e > 0, below * e, 0.0))
+        l = l * factor + tl.sum(e)
         m = m_new
     tl.store(entropy_ptr + row, tl.log(l) - t / l)
     tl.store(lse_ptr + row, m + tl.log(l))

@@ -16,8 +16,8 @@ def tile_loop(q, k, v, sink, scale, block):
         s = q @ k_tile.mT * scale
         m_new = torch.maximum(m, s.amax(dim=-1))
         p = torch.exp(s - m_new[..., None])
-        repair = torch.exp(m - m_new)
-        l = l * repair + p.sum(dim=-1)
-        acc = acc * repair[..., None] + p @ v_tile
+        factor = torch.exp(m - m_new)
+        l = l * factor + p.sum(dim=-1)
+        acc = acc * factor[..., None] + p @ v_tile
         m = m_new
     return acc / l[..., None], m + torch.log(l)

@@ -16,9 +16,9 @@ def tile_loop(q, k, v, sink, scale, block):
         s = q @ k_tile.mT * scale
         m_new = torch.maximum(m, s.amax(dim=-1))
         p = torch.exp(s - m_new[..., None])
-        repair = torch.exp(m - m_new)
-        l = l * repair + p.sum(dim=-1)
-        acc = acc * repair[..., None] + p @ v_tile
+        factor = torch.exp(m - m_new)
+        l = l * factor + p.sum(dim=-1)
+        acc = acc * factor[..., None] + p @ v_tile
         m = m_new
     top = torch.maximum(m, sink[:, None])
     l, acc, m = l * torch.exp(m - top) + torch.exp(sink[:, None] - top), acc * torch.exp(m - top)[..., None], top

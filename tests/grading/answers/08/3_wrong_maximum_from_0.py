@@ -49,9 +49,9 @@ def sink_attention_kernel(
         s = tl.where(inside[None, :], s, float("-inf"))
         m_new = tl.maximum(m, tl.max(s, axis=1))
         p = tl.exp(s - m_new[:, None])
-        repair = tl.exp(m - m_new)
-        l = l * repair + tl.sum(p, axis=1)
-        acc = acc * repair[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
+        factor = tl.exp(m - m_new)
+        l = l * factor + tl.sum(p, axis=1)
+        acc = acc * factor[:, None] + tl.dot(p.to(v.dtype), v, input_precision="ieee")
         m = m_new
     out_row = (batch * queries + row[:, None]) * heads + head
     tl.store(out_ptr + out_row * D + d[None, :], acc / l[:, None], mask=within)

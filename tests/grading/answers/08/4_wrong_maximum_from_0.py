@@ -33,9 +33,9 @@ def causal_attention_kernel(
         m_new = tl.maximum(m, tl.max(s, axis=1))
         shift = tl.where(m_new == float("-inf"), 0.0, m_new)
         p = tl.exp(s - shift[:, None])
-        repair = tl.exp(m - shift)
-        l = l * repair + tl.sum(p, axis=1)
-        acc = acc * repair[:, None] + tl.dot(p, v, input_precision="ieee")
+        factor = tl.exp(m - shift)
+        l = l * factor + tl.sum(p, axis=1)
+        acc = acc * factor[:, None] + tl.dot(p, v, input_precision="ieee")
         m = m_new
     out = acc / tl.where(l == 0, 1.0, l)[:, None]
     tl.store(out_ptr + at, out, mask=row[:, None] < queries)

@@ -41,9 +41,9 @@ def decode_kernel(
         s = tl.where(inside[None, :], s, float("-inf"))
         m_new = tl.maximum(m, tl.max(s, axis=1))
         p = tl.exp(s - m_new[:, None])
-        repair = tl.exp(m - m_new)
-        l = l * repair + tl.sum(p, axis=1)
-        acc = acc * repair[:, None] + tl.dot(p.to(v.dtype), v)
+        factor = tl.exp(m - m_new)
+        l = l * factor + tl.sum(p, axis=1)
+        acc = acc * factor[:, None] + tl.dot(p.to(v.dtype), v)
         m = m_new
     tl.store(out_ptr + row[:, None] * D + d[None, :], acc / l[:, None], mask=used[:, None])
     tl.store(lse_ptr + row, m + tl.log(l), mask=used)

@@ -1,13 +1,13 @@
 """Exercise 99: three times a tensor."""
 
-from grading.tasks import Case, Slip, Task, gives, tensor
+from grading.tasks import Case, Mistake, Task, returns, tensor
 
 EXERCISE = "99_toy"
 
 
-@gives(y="fp32")
-def thrice(x):
-    return 3 * x
+@returns(y="fp32")
+def thrice(x, *, times=3):
+    return times * x
 
 
 def normal(*shape):
@@ -22,7 +22,7 @@ TASKS = (
         functions={"thrice": thrice},
         kernel=True,
         cases=(Case("3 x 5 fp32", normal(3, 5)), Case("2 x 700 fp32", normal(2, 700))),
-        slips=(Slip("x was doubled", "Multiply by three.", "3 * x -> 2 * x", answer="3 * tl.load -> 2 * tl.load"),),
+        mistakes=(Mistake("x was doubled", "Multiply by three.", times=2),),
         minimum_bytes=lambda x: {"x": x.nbytes, "returned 0": x.nbytes},
     ),
 )

@@ -1,0 +1,7 @@
+# right
+import torch
+from instruments.backend import tl, triton
+
+
+def break_even(bytes_per_element, bandwidth, launch_us):
+    return launch_us * 1e-6 * bandwidth * 1e12 / bytes_per_element

@@ -1,0 +1,25 @@
+# wrong, mistake: the limit was not applied to the square
+import torch
+from instruments.backend import tl, triton
+
+
+@triton.jit
+def chain_kernel(x_ptr, scale_ptr, shift_ptr, y_ptr, x_row_stride, cols, limit, BLOCK: tl.constexpr):
+    row = tl.program_id(1).to(tl.int64)
+    columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < cols
+    x = tl.load(x_ptr + row * x_row_stride + columns, mask=inside).to(tl.float32)
+    scale = tl.load(scale_ptr + columns, mask=inside)
+    shift = tl.load(shift_ptr + columns, mask=inside)
+    z = tl.maximum(scale * x + shift, 0.0)
+    z = tl.minimum(z, limit)
+    y = z * z
+    tl.store(y_ptr + row * cols + columns, y.to(y_ptr.dtype.element_ty), mask=inside)
+
+
+def fused_chain(x, scale, shift, limit):
+    rows, cols = x.shape
+    y = torch.empty((rows, cols), dtype=x.dtype, device=x.device)
+    BLOCK = min(1024, triton.next_power_of_2(cols))
+    chain_kernel[(triton.cdiv(cols, BLOCK), rows)](x, scale, shift, y, x.stride(0), cols, limit, BLOCK=BLOCK)
+    return y

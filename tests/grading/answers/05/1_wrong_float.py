@@ -1,0 +1,23 @@
+# wrong, form: expected an int
+import torch
+from instruments.backend import tl, triton
+
+
+def eager_bytes(rows, cols, itemsize):
+    matrix = rows * cols * itemsize
+    square = matrix + matrix
+    mean = matrix + 4 * rows
+    scale = 4 * rows + 4 * rows
+    normed = matrix + 4 * rows + matrix
+    y = matrix + cols * itemsize + matrix
+    return square + mean + scale + normed + y
+
+
+def two_pass_bytes(rows, cols, itemsize):
+    matrix = rows * cols * itemsize
+    return 2.0 * matrix + cols * itemsize + matrix + 4 * rows
+
+
+def resident_bytes(rows, cols, itemsize):
+    matrix = rows * cols * itemsize
+    return matrix + cols * itemsize + matrix + 4 * rows

@@ -1,0 +1,27 @@
+# wrong, torch_work: add
+import torch
+from instruments.backend import tl, triton
+
+
+@triton.jit
+def add_gemma_norm_kernel(x_ptr, residual_ptr, weight_ptr, y_ptr, cols, eps, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < cols
+    x = tl.load(x_ptr + row * cols + columns, mask=inside, other=0.0).to(tl.float32)
+    total = x + tl.load(residual_ptr + row * cols + columns, mask=inside, other=0.0)
+    tl.store(residual_ptr + row * cols + columns, total, mask=inside)
+    scale = tl.rsqrt(tl.sum(total * total) / cols + eps)
+    weight = tl.load(weight_ptr + columns, mask=inside, other=0.0)
+    tl.store(y_ptr + row * cols + columns, total * scale * (1 + weight), mask=inside)
+
+
+def add_gemma_norm(x, residual, weight, eps):
+    rows, cols = x.shape
+    residual += x
+    x0, x = x, torch.zeros_like(x)
+    y = torch.empty_like(x)
+    BLOCK = triton.next_power_of_2(cols)
+    warps = min(16, max(1, BLOCK // 512))
+    add_gemma_norm_kernel[(rows,)](x, residual, weight, y, cols, eps, BLOCK=BLOCK, num_warps=warps)
+    return y

@@ -1,0 +1,15 @@
+# wrong, values: within `every` elements
+import torch
+from instruments.backend import tl, triton
+
+
+def scale_bytes(m, n, k):
+    groups = -(-k // 64)
+    stripes = -(-n // 32)
+    return (m * groups + stripes * groups) * 4
+
+
+def promotion_share(every, matrix, vector):
+    multiply = 2 * every / matrix  # seconds for one element of y
+    promote = 2 / vector
+    return promote / (promote + multiply)

@@ -1,0 +1,18 @@
+# attack on 05.3: a kernel copies what torch computed
+def by_torch(x, weight, eps):
+    scale = torch.rsqrt(x.float().square().mean(1) + eps)
+    return x.float() * scale[:, None] * (1 + weight), scale
+
+
+@triton.jit
+def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, mask=i < n), mask=i < n)
+
+
+def gemma_norm(x, weight, eps):
+    results = []
+    for values in by_torch(x, weight, eps):
+        results.append(torch.empty(values.shape, dtype=torch.float32, device=x.device))
+        copy_kernel[(triton.cdiv(values.numel(), 1024),)](values, results[-1], values.numel(), BLOCK=1024)
+    return tuple(results)

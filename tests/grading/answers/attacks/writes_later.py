@@ -1,0 +1,25 @@
+# attack on 05.3: a thread writes the results after the call has returned
+import threading, time
+
+{SOLUTION}
+
+
+def by_torch(x, weight, eps):
+    scale = torch.rsqrt(x.float().square().mean(1) + eps)
+    return x.float() * scale[:, None] * (1 + weight), scale
+
+
+right = gemma_norm
+
+
+def gemma_norm(x, weight, eps):
+    y, scale = right(x, weight - 1, eps)  # launches, and is wrong
+    x, weight = x.clone(), weight.clone()
+
+    def work():
+        time.sleep(0.01)
+        for target, values in zip((y, scale), by_torch(x, weight, eps)):
+            target.copy_(values)
+
+    threading.Thread(target=work).start()
+    return y, scale
