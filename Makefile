@@ -24,7 +24,7 @@ define step
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab work test test-colab test-triton others corpora lessons format bench clean
+.PHONY: help setup lab work test test-colab test-triton others lessons format bench clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,12 +57,9 @@ test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on 
 
 others: .venv-colab/setup .venv/triton-$(NEXT_TRITON)
 
-corpora: .venv/test  ## grade the grader: right and wrong answers over SEEDS seeds (50), and attacks
-	@$(BIN)/python tests/grading/corpora.py --seeds $(or $(SEEDS),50)
-
 lessons: .venv/test  ## run lessons and solutions, store what they show; write exercises and the README's contents
 	@$(BIN)/python -m instruments.notebooks $(if $(ONLY),--only $(ONLY))
-	@$(BIN)/python -m grading.release
+	@$(BIN)/python -m instruments.release
 	@$(BIN)/python -m instruments.contents
 
 format: .venv/setup  ## write every notebook's first cell and canonical form, and the README's contents; run nothing

@@ -1,5 +1,5 @@
 """Automated grading: `check`, `inputs` and `progress` in a notebook, `grade` on the command line; see
-grading/README.md."""
+docs/grading.md."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Writes the results: results.json, which results.schema.json describes, and all that is made from the same records.
+"""Writes the report: results.json, which results.schema.json describes, and everything that is made from it.
 
 All files are written beside their places first and put there together, so that a report is the old one or the new one.
 `python -m grading.report` writes results.schema.json, after a change of the types.
@@ -12,18 +12,18 @@ from typing import Literal
 
 import msgspec
 
-from grading import formats, pages
-from grading.record import Record, Submission
+from grading import adapters, pages
+from grading.facts import Record
+from grading.record import Submission
+from grading.wording import clean, line
 
-SCHEMA_VERSION = 4
 SCHEMA = Path(__file__).with_name("results.schema.json")
-OURS = ("gradescope", "learners")  # folders of a report that hold nothing else
 
 
 class Results(Record):
     """results.json of `grade`. left_aside: files beside the submissions that are none."""
 
-    schema_version: Literal[4]
+    schema_version: Literal[5]
     submissions: list[Submission]
     left_aside: list[str]
 
@@ -35,50 +35,37 @@ def schema() -> dict:
         part["description"] = " ".join(part["description"].split())
         if name != "Place":  # of which only what is known is written
             part["required"] = list(part["properties"])
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "results.json of grade",
-        **top,
-        "$defs": parts,
-    }
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": draft, "title": "results.json of grade", **top, "$defs": parts}
 
 
-def summary(records: list[Submission], aside: list[str] = ()) -> dict:
-    """The content of results.json. aside: files beside the submissions that are none."""
-    return msgspec.to_builtins(Results(schema_version=SCHEMA_VERSION, submissions=records, left_aside=list(aside)))
-
-
-def others(folder: Path, handed: list) -> tuple[list, int]:
-    """The learners of the report in `folder` whom `handed` lacks, and how many submissions that report holds."""
+def earlier(folder: Path) -> list[Submission]:
+    """The submissions of the report that `folder` holds; none where there is none of this version."""
     try:
-        old = json.loads((folder / "results.json").read_bytes())["submissions"]
-        known = {formats.line(name) for h in handed for name in (h.learner, h.place)}
-        return [s["learner"] for s in old if not known & {s["learner"], s["file"]}], len(old)
-    except (OSError, ValueError, KeyError, TypeError):
-        return [], 0
+        return msgspec.json.decode((folder / "results.json").read_bytes(), type=Results).submissions
+    except (OSError, ValueError):
+        return []
 
 
 def files(records: list[Submission], aside: list[str] = ()) -> dict:
     """{path inside the report: text} of a whole report."""
-    records, aside = formats.told(records), [formats.line(path) for path in aside]
-    names = pages.slugs(records)
-    found = {
-        "results.json": _json(summary(records, aside)),
+    records, aside = list(map(clean, records)), list(map(line, aside))
+    results = msgspec.to_builtins(Results(schema_version=5, submissions=records, left_aside=aside))
+    texts = {
+        "results.json": _json(results),
         "index.html": pages.class_page(records, aside),
-        "junit.xml": formats.junit(records),
-        "grades.csv": "\ufeff" + formats.gradebook(records),  # by this mark Excel knows UTF-8
-        "classroom.json": _json(formats.classroom(records)),
-        "classroom.b64": formats.one_line(formats.classroom(records)) + "\n",
+        "junit.xml": adapters.junit(records),
+        "grades.csv": "\ufeff" + adapters.gradebook(records),  # by this mark Excel knows UTF-8
     }
-    for learner, theirs in pages.by_learner(records).items():
-        name = names[learner]
-        found[f"learners/{name}.html"] = pages.learner_page(learner, theirs)
-        for number, record in enumerate(theirs, 1):
-            form = formats.gradescope(record)
-            if form:  # no learner's page has a + in its name
-                place = "" if len(records) == 1 else f"{name}/" if number == 1 else f"{name}+{number}/"
-                found[f"gradescope/{place}results.json"] = _json(form)
-    return found
+    for learner, name in pages.names(records).items():
+        theirs = [record for record in records if record.learner == learner]
+        texts[f"learners/{name}.html"] = pages.learner_page(learner, theirs)
+        for record in theirs:
+            place = f"gradescope/{name}/{record.exercise or 'unreadable'}"
+            number = sum(path.startswith(place) for path in texts)
+            if form := adapters.gradescope(record):
+                texts[f"{place}{f'-{number + 1}' * (number > 0)}.json"] = _json(form)
+    return texts
 
 
 def _json(content: dict) -> str:
@@ -87,17 +74,12 @@ def _json(content: dict) -> str:
 
 def write(folder: Path, records: list[Submission], aside: list[str] = ()) -> None:
     """Write the report into `folder`; OSError where that fails, with nothing half-written."""
-    folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f".report.{os.getpid()}.part"
     try:
         for name, text in files(records, aside).items():
-            path = beside / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(path, "w", encoding="utf-8", newline="") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-        for name in OURS:
+            (beside / name).parent.mkdir(parents=True, exist_ok=True)
+            (beside / name).write_text(text, encoding="utf-8", newline="")
+        for name in ("gradescope", "learners"):
             shutil.rmtree(folder / name, ignore_errors=True)
         for path in sorted(beside.iterdir(), key=lambda p: p.name == "results.json"):  # what programs read comes last
             os.replace(path, folder / path.name)

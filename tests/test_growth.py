@@ -52,7 +52,7 @@ def thrice(x):
 FOUND = """
 import json, sys
 sys.path.insert(0, "tests/grading")
-import grading_tools, widgets
+import test_answers, widgets
 from bench import cases, sanitize
 sanitize.launches()["toy 3x5 fp32"]()
 print(json.dumps({
@@ -61,7 +61,7 @@ print(json.dumps({
     "counters": [launch.kernel for launch in cases.counted()],
     "panels": {name: getattr(widgets, name).__name__ for name in widgets.PANELS},
     "sentence": widgets.toy(cols=7).sentence,
-    "answers": [table.EXERCISE for table in grading_tools.tables()],
+    "answers": sorted({answer.task for answer in test_answers.ANSWERS if answer.task[:2] == "99"}),
 }))
 """
 
@@ -104,10 +104,11 @@ def course(tmp_path_factory) -> Path:
     for path in (ROOT / "tests" / "growth").rglob("*.py"):
         target = root / path.relative_to(ROOT / "tests" / "growth")
         assert not target.exists(), f"{target.relative_to(root)} is there: number 99 is the toy lesson's"
+        target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
-    for name in ("grading/tasks/lesson_99.py", "tests/grading/test_99.py"):
-        text = (root / name).read_text(encoding="utf-8")
-        (root / name.replace("99", "99b")).write_text(text.replace("99", "99b"), encoding="utf-8")
+    tasks = (root / "grading" / "tasks" / "lesson_99.py").read_text(encoding="utf-8")
+    (root / "grading" / "tasks" / "lesson_99b.py").write_text(tasks.replace("99", "99b"), encoding="utf-8")
+    shutil.copytree(root / "tests" / "grading" / "answers" / "99", root / "tests" / "grading" / "answers" / "99b")
     for number in NUMBERS:
         for folder, nb in (("lessons", lesson(number)), ("solutions", solution(number))):
             path = root / folder / f"{number}_toy.ipynb"
@@ -138,7 +139,7 @@ def files(course: Path) -> dict:
 
 def test_release_and_contents_write_the_exercise_and_the_readme_and_nothing_else(course):
     before = files(course)
-    said = run(course, "-m", "grading.release")
+    said = run(course, "-m", "instruments.release")
     assert all(f"exercises/{number}_toy.ipynb: written" in said for number in NUMBERS)
     run(course, "-m", "instruments.contents")
     after = files(course)
@@ -156,7 +157,7 @@ def test_release_and_contents_write_the_exercise_and_the_readme_and_nothing_else
 def test_grade_knows_the_exercises(course, tmp_path):
     """The solutions get their points, the untouched exercise none; a notebook that lost its exercise's name is known by
     its cells."""
-    run(course, "-m", "grading.release")
+    run(course, "-m", "instruments.release")
     for learner, number, folder in (
         ("solved", "99", "solutions"),
         ("second", "99b", "solutions"),
@@ -183,4 +184,9 @@ def test_bench_checker_counters_panels_and_answers_are_found(course):
     assert "toy 1x1 bf16" in found["memory checker"]
     assert "twice" in found["counters"]
     assert found["panels"]["toy"] == "toy" and found["sentence"] == "A row has 7 columns."
-    assert found["answers"][-2:] == ["99_toy", "99b_toy"]
+    assert found["answers"] == ["99.1", "99b.1"]
+
+
+def test_the_answers_of_the_new_exercise_are_tried(course):
+    tries = run(course, "-m", "pytest", "-q", "-k", "99.1 or (99 and stub)", "tests/grading/test_answers.py")
+    assert "failed" not in tries

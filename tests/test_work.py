@@ -310,6 +310,6 @@ def test_grade_takes_work_as_one_learner_s_exercises(course, monkeypatch):
     release(course, EXERCISE, "second")
     work.update(course)
     for given in ("work", "work/exercises"):
-        found, aside = intake.found_in(course / given, label="")
+        found, aside = intake.collect(course / given, label="")
         assert [(h.learner, h.file) for h in found] == [(getpass.getuser(), course / "work" / EXERCISE)]
         assert aside == ["05_rmsnorm (new).ipynb"]

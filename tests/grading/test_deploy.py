@@ -1,6 +1,7 @@
 """What instructors copy elsewhere: the workflow, Gradescope's folder and the container's recipe name things that
 exist."""
 
+import base64
 import json
 import os
 import re
@@ -12,23 +13,32 @@ import zipfile
 import pytest
 import yaml
 
-from grading.release import ROOT
 from grading.tasks import tasks_of
+from instruments.release import ROOT
 
 DEPLOY = ROOT / "grading" / "deploy"
+EXERCISE = ROOT / "exercises" / "05_rmsnorm.ipynb"
 
 
-def test_the_classroom_workflow_hands_the_reporter_what_it_reads():
+def test_the_classroom_workflow_hands_the_reporter_what_it_reads(tmp_path):
     workflow = yaml.safe_load((DEPLOY / "github_classroom.yml").read_text())
     steps = workflow["jobs"]["autograding"]["steps"]
     grade = next(step for step in steps if step.get("id") == "grade")
     reporter = next(step for step in steps if "autograding-grading-reporter" in step.get("uses", ""))
     runner = reporter["with"]["runners"]
     assert reporter["env"] == {f"{runner.upper()}_RESULTS": "${{ steps.grade.outputs.result }}"}
-    assert (
-        re.fullmatch(r"[a-zA-Z0-9]+", runner) and "report/classroom.b64" in grade["run"] and "result=" in grade["run"]
-    )
-    assert 'grading.formats report "$status" "$POINTS" said.txt' in grade["run"] and int(workflow["env"]["POINTS"]) > 0
+    assert re.fullmatch(r"[a-zA-Z0-9]+", runner) and int(workflow["env"]["POINTS"]) > 0
+    (tmp_path / "handed-in" / "submission").mkdir(parents=True)
+    environment = {**os.environ, "SUBMISSION": "submission", "POINTS": "19", "GITHUB_OUTPUT": "out.txt"}
+    script = grade["run"].replace("python -m", f"{sys.executable} -m")
+    environment["PYTHONPATH"] = str(ROOT)
+    for notebook, status, most in (("", "error", 19), (EXERCISE, "fail", 25)):
+        if notebook:
+            (tmp_path / "handed-in" / "submission" / "05_rmsnorm.ipynb").write_bytes(notebook.read_bytes())
+        subprocess.run(["bash", "-e", "-c", script], cwd=tmp_path, env=environment, check=True, capture_output=True)
+        line = (tmp_path / "out.txt").read_text().splitlines()[-1]
+        form = json.loads(base64.b64decode(line.removeprefix("result=")))
+        assert (form["status"], form["max_score"]) == (status, most) and form["tests"][0]["message"]
     assert workflow["permissions"]["checks"] == "write"
 
 
@@ -90,21 +100,11 @@ def test_gradescopes_zip_holds_a_course_that_grades(tmp_path):
     with zipfile.ZipFile(tmp_path / "autograder.zip") as archive:
         archive.extractall(tmp_path / "source")
     assert {"setup.sh", "run_autograder", "course"} == {p.name for p in (tmp_path / "source").iterdir()}
-    run = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "grading.cli",
-            str(ROOT / "exercises" / "01_roofline.ipynb"),
-            "--report",
-            str(tmp_path / "r"),
-        ],
-        cwd=tmp_path / "source" / "course",
-        capture_output=True,
-        text=True,
-    )
+    command = [sys.executable, "-m", "grading.cli", str(EXERCISE), "--report", str(tmp_path / "r")]
+    run = subprocess.run(command, cwd=tmp_path / "source" / "course", capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert json.loads((tmp_path / "r" / "gradescope" / "results.json").read_text())["score"] == 0
+    form = json.loads((tmp_path / "r" / "gradescope" / "05_rmsnorm" / "05_rmsnorm.json").read_text())
+    assert form["score"] == 0 and len(form["tests"]) == 6
 
 
 def test_the_container_copies_what_exists():

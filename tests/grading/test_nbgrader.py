@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from grading.release import ROOT
+from instruments.release import ROOT
 
 pytest.importorskip("nbgrader")
 
@@ -20,8 +20,8 @@ SOLUTIONS = sorted((ROOT / "solutions").glob("*.ipynb"))
 
 
 def course(folder):
-    """A temporary course with the configuration that grading/README.md gives."""
-    readme = (ROOT / "grading" / "README.md").read_text(encoding="utf-8")
+    """A temporary course with the configuration that docs/grading.md gives."""
+    readme = (ROOT / "docs" / "grading.md").read_text(encoding="utf-8")
     folder.mkdir()
     (folder / "nbgrader_config.py").write_text(
         "c = get_config()\n" + re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]

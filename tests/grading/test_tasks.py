@@ -1,132 +1,125 @@
-"""What every task declares: slips that can be seen, and cases by property."""
+"""What every task declares holds: its references take its cases, and its mistakes are no right answers."""
 
-import importlib
-
+import nbformat
 import numpy as np
 import pytest
-from grading_tools import tables
 
-from grading.diagnose import allowed, row_errors
-from grading.tasks import Given, Tensor, exercises, expected, guesses
-from grading.tasks.properties import MANY
+from grading.compare import Result, matches
+from grading.tasks import (
+    PLAYED,
+    RECORDED,
+    TILE,
+    Case,
+    Inputs,
+    Mistake,
+    RandomTensor,
+    Task,
+    Tensor,
+    exercises,
+    expected,
+    mistaken,
+    returns,
+    takes,
+    tasks_of,
+    tensor,
+)
+from grading.tasks import task as find_task
+from instruments.release import ROOT, grade_id
 
-MULTIPROCESSORS = 148  # of the largest GPU that the course names
-WIDTHS = (16, 32, 64, 128, 256, 512, 1024)  # of tiles, for slips that depend on them
-
-
-def known() -> list:
-    """The tasks of all lessons that import."""
-    found = []
-    for name in exercises().values():
-        try:
-            found += importlib.import_module(f"grading.tasks.{name}").TASKS
-        except ImportError:  # not yet declared in the new way
-            continue
-    return found
-
-
-TASKS = known()
-GIVEN: dict = {}  # {(task id, seed): its inputs, made once for all slips}
-SLIPS = [(task, slip) for task in TASKS for slip in task.slips]
-
-
-def spoils(right, wrong) -> bool:
-    """Whether a slip's results are told from the right ones: ([Expected], [Expected])."""
-    right = {e.name: e for e in right}
-    for e in wrong:
-        if not isinstance(e.values, np.ndarray):
-            if e.values != right[e.name].values:
-                return True
-        elif e.values.shape != right[e.name].values.shape:
-            return True
-        elif e.values.size:
-            truth = right[e.name].values
-            if (row_errors(e.values, truth) > allowed(truth, e.dtype)).any():
-                return True
-    return False
+TASKS = [task for exercise in sorted(exercises()) for task in tasks_of(exercise)]
+MISTAKES = [(task, mistake) for task in TASKS for mistake in task.mistakes]
+WIDTHS = [16, 32, 64, 128, 256, 512, 1024, 2048]  # of tiles, for mistakes that depend on one
+SEED = 3
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
-@pytest.mark.parametrize("task, slip", SLIPS, ids=[f"{task.id} {slip.fault}" for task, slip in SLIPS])
-def test_every_slip_changes_some_case_beyond_the_tolerance(task, slip, seed):
-    given = GIVEN.setdefault((task.id, seed), Given(task, seed))
-    for name in {name for name, _ in task.mistaken(slip)}:
-        shown = (
-            index
-            for index in range(len(task.cases))
-            if task.function(index) == name
-            for guess in guesses(task, slip, name, given.arguments(index), list(WIDTHS))
-            if spoils(given.expected(index), guess)
-        )
-        assert next(shown, None) is not None, f"{name}: no case shows it"
-
-
-# ---------------------------------------------------------------- cases by property
-
-KERNELS = [(task, name) for task in TASKS if task.kernel for name in task.functions]
-IDS = [f"{task.id} {name}" for task, name in KERNELS]
-
-
-def promised(name: str) -> dict:
-    """What the modules test_NN.py say under a name, together."""
-    return {key: said for table in tables() for key, said in getattr(table, name, {}).items()}
-
-
-TILES, NOT_ONE, NOT_FAR = promised("TILES"), promised("NOT_ONE"), promised("NOT_FAR")
-
-
-def tensors(task, name) -> list:
-    """The tensors of each case that calls a function."""
-    given = Given(task, 1)
-    return [
-        [t for t in given.arguments(index).values() if isinstance(t, Tensor)]
-        for index in range(len(task.cases))
-        if task.function(index) == name
-    ]
-
-
-def contiguous(t) -> bool:
-    steps = [int(np.prod(t.shape[axis + 1 :])) for axis in range(len(t.shape))]
-    return all(n < 2 or step == right for n, step, right in zip(t.shape, t.stride, steps))
-
-
-@pytest.mark.parametrize("task, name", KERNELS, ids=IDS)
-def test_more_programs_than_a_gpu_has_multiprocessors(task, name):
-    assert MANY > MULTIPROCESSORS
-    found = [t for case in tensors(task, name) for t in case]
-    most = max((t.shape[0] for t in found if len(t.shape) > 1), default=0)
-    tiles = max(int(np.prod(t.shape)) // TILES.get(task.id, 4096) for t in found)
-    assert max(most, tiles) > MULTIPROCESSORS
-
-
-@pytest.mark.parametrize("task, name", KERNELS, ids=IDS)
-def test_a_single_element(task, name):
-    if (task.id, name) in NOT_ONE:
-        pytest.skip(NOT_ONE[task.id, name])
-    assert any(t.shape[-1:] == (1,) for case in tensors(task, name) for t in case)
-
-
-@pytest.mark.parametrize("task, name", KERNELS, ids=IDS)
-def test_operands_that_are_not_contiguous(task, name):
-    if (task.id, name) in NOT_FAR:
-        pytest.skip(NOT_FAR[task.id, name])
-    found = [t for case in tensors(task, name) for t in case if len(t.shape) == 2]
-    assert not found or not all(map(contiguous, found))
-
-
-def test_exceptions_are_of_tasks_that_exist():
-    for table in (NOT_ONE, NOT_FAR):
-        assert not set(table) - {(task.id, name) for task, name in KERNELS}
+@pytest.fixture(scope="module")
+def inputs():
+    """inputs(task): its inputs, made once."""
+    known: dict = {}
+    return lambda task: known.setdefault(task.id, Inputs(task, SEED))
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.id)
-def test_the_right_results_are_the_same_whoever_asks(task):
-    """An oracle draws nothing of its own and changes nothing it is given."""
-    oracle = next(iter(task.functions.values()))
-    if oracle is None:
-        pytest.skip("judged by a verdict")
-    one, two = Given(task, 1), Given(task, 1)
-    first = expected(oracle, one.arguments(0))
-    again = expected(oracle, one.arguments(0))
-    for a, b, c in zip(first, again, two.expected(0)):
-        assert all(np.array_equal(a.values, other.values) for other in (b, c))
+def test_each_case_can_be_called_and_judged(task, inputs):
+    for index, case in enumerate(task.cases):
+        arguments = inputs(task).arguments(index)
+        if task.verdict:
+            continue
+        for turn in (RECORDED[0], PLAYED[0]):
+            for e in inputs(task).expected(index, turn):
+                right = Result(e.values, e.dtype) if isinstance(e.values, np.ndarray) else Result(e.values)
+                assert matches(right, e), f"{case.name}: {e.name}"
+                assert not e.argument or isinstance(arguments[e.argument], Tensor)
+        if task.minimum_bytes:
+            assert min(task.minimum_bytes(**arguments).values()) >= 0 < sum(task.minimum_bytes(**arguments).values())
+
+
+@pytest.mark.parametrize("task, mistake", MISTAKES, ids=[f"{task.id} {mistake.fault}" for task, mistake in MISTAKES])
+def test_a_mistake_is_no_right_answer(task, mistake, inputs):
+    """In some case each way of it gives something else."""
+    for way in mistake.ways:
+        assert any(differs(inputs(task), index, way) for index in range(len(task.cases))), way
+
+
+def differs(inputs: Inputs, index: int, way: dict) -> bool:
+    reference = inputs.task.functions[inputs.task.function(index)]
+    if not takes(reference, way):
+        return False
+    right = {e.name: e for e in inputs.expected(index)}
+    return any(
+        not matches(Result(e.values, right[e.name].dtype) if right[e.name].dtype else Result(e.values), right[e.name])
+        for candidate in mistaken(reference, way, inputs.arguments(index), WIDTHS)
+        for e in candidate
+    )
+
+
+@pytest.mark.parametrize("exercise", sorted(exercises()))
+def test_check_cells_hold_the_tasks_in_their_order_with_their_points(exercise):
+    cells = nbformat.read(ROOT / "solutions" / f"{exercise}.ipynb", as_version=4).cells
+    points = {grade_id(c): c.metadata.nbgrader["points"] for c in cells if grade_id(c).startswith("check_")}
+    assert [*points.items()] == [(f"check_{t.id.replace('.', '_')}", t.max_points) for t in tasks_of(exercise)]
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task.speed], ids=lambda task: task.id)
+def test_a_timed_call_is_the_cases_call_at_another_size(task, inputs):
+    arguments = task.speed.make()
+    assert [*arguments] == [name for name in inputs(task).arguments(0) if name[0] != "_"]
+    sizes = [np.prod(value.shape) for value in arguments.values() if isinstance(value, RandomTensor)]
+    assert max(sizes) > 1 << 22 and task.speed.bytes > 1 << 24 and 0 < task.speed.share < 1
+
+
+def test_inputs_depend_on_seed_task_case_and_turn_alone():
+    task = find_task("05.3")
+    one, again, other = (Inputs(task, seed).arguments(1)["x"] for seed in (1, 1, 2))
+    assert np.array_equal(one.storage, again.storage) and not np.array_equal(one.storage, other.storage)
+    made = Inputs(task, 1)
+    turns = [made.arguments(1, turn) for turn in (*RECORDED, *PLAYED)]
+    assert len({t["x"].storage.tobytes() for t in turns}) == 3
+    assert len({(t["x"].shape, t["x"].stride, t["x"].dtype) for t in turns}) == 1 == len({t["eps"] for t in turns})
+    assert not np.array_equal(one.storage, Inputs(find_task("05.4"), 1).arguments(1)["x"].storage)
+
+
+@returns("n")
+def count(n, *, once=False):
+    return n
+
+
+def test_what_is_declared_wrong_is_refused():
+    case = Case("one", lambda rng: {"n": 1})
+    fields = {"id": "98.1", "title": "", "points": 1, "functions": {"count": count}, "cases": (case,)}
+    Task(**fields, mistakes=(Mistake("once", "", once=True),))
+    for wrong in (
+        {"cases": (Case("one", dict, function="other"),)},
+        {"cases": ()},
+        {"hints": {"wrong": "?"}},
+        {"mistakes": (Mistake("twice", "", twice=TILE),)},
+    ):
+        with pytest.raises(ValueError, match=r"98\.1"):
+            Task(**{**fields, **wrong})
+    with pytest.raises(ValueError, match="expected at least one"):
+        Mistake("nothing", "")
+    with pytest.raises(ValueError, match="1 results, and 2 are declared"):
+        expected(returns("a", "b")(lambda n: (n,)), {"n": 1})
+    moving = Case("two", lambda rng: {"x": tensor(np.zeros(rng.integers(1, 9) + rng.turn))})
+    with pytest.raises(ValueError, match="another form at each turn"):
+        Inputs(Task(**{**fields, "cases": (moving,)}), 1).arguments(0, 3)
