@@ -6,9 +6,9 @@ import torch
 from instruments import backend
 from instruments.backend import triton
 from instruments.gpus import dtype_name
-from kernels.rows import MAX_COLS, RESIDENT_COLS_BACKWARD, plan
-from kernels.tiles import TILE
-from kernels.tolerances import limit
+from kernels.shared.rows import MAX_COLS, RESIDENT_COLS_BACKWARD, row_plan
+from kernels.shared.tiles import TILE
+from kernels.shared.tolerances import limit
 
 FP32, BF16, FP16 = torch.float32, torch.bfloat16, torch.float16
 DTYPES = (BF16, FP16, FP32)
@@ -39,7 +39,7 @@ def worst_row(out: torch.Tensor, reference: torch.Tensor, floor: torch.Tensor | 
 
 
 def assert_close(out: torch.Tensor, reference: torch.Tensor, floor: torch.Tensor | None = None):
-    """Within kernels/tolerances.py's limit for the dtype of `out`, row by row, against an fp64 reference."""
+    """Within kernels/shared/tolerances.py's limit for the dtype of `out`, row by row, against an fp64 reference."""
     assert reference.dtype == torch.float64
     error, allowed = worst_row(out, reference, floor), limit(dtype_name(out.dtype), out.shape[-1])
     assert error <= allowed, f"error {error:.2e} of {dtype_name(out.dtype)}, expected at most {allowed:.0e}"
@@ -89,19 +89,19 @@ def widths(table: tuple, dtype: torch.dtype) -> list:
     """1, odd, prime and round widths, and on both sides of every width at which a table's plan changes its tile."""
 
     def at(cols):
-        return plan(table, cols, dtype.itemsize)
+        return row_plan(table, cols, dtype.itemsize)
 
     powers = [1 << p for p in range(1, 15)]
     edges = {cols for power in powers for cols in (power, power + 1) if at(power) != at(power + 1)}
-    streamed = next(row.name for row in table if row.takes == MAX_COLS)
+    streamed = next(row.name for row in table if row.max_cols == MAX_COLS)
     last = next(cols for cols in range(max(edges), MAX_COLS, 512) if at(cols).path == streamed)
     tile = at(last).config["BLOCK"]
-    chosen = {1, 2, 3, 17, 127, 1000, 1009, last + 1, 2 * tile - 1, 2 * tile, 2 * tile + 1, 3 * tile + 17}
-    chosen |= {cols for cols in edges if cols > 64} | {cols - 1 for cols in edges if cols > 256}
-    reached = {at(cols).path for cols in chosen}
-    chosen_ones = {row.name for row in table if row.takes <= MAX_COLS and row.name != "two_pass"}
-    assert reached == chosen_ones, "the widths do not reach every kernel"
-    return sorted(chosen)
+    tested = {1, 2, 3, 17, 127, 1000, 1009, last + 1, 2 * tile - 1, 2 * tile, 2 * tile + 1, 3 * tile + 17}
+    tested |= {cols for cols in edges if cols > 64} | {cols - 1 for cols in edges if cols > 256}
+    reached = {at(cols).path for cols in tested}
+    paths = {row.name for row in table if row.max_cols <= MAX_COLS and row.name != "two_pass"}
+    assert reached == paths, "the widths do not reach every kernel"
+    return sorted(tested)
 
 
 def assert_counts(report, model):
@@ -114,8 +114,8 @@ def compile_widths(table: tuple, dtype: torch.dtype) -> list:
     """The widest row of each forward tile, and one odd one: where registers are scarcest."""
     tiles = {}
     for cols in (1, 256, 512, *(1 << p for p in range(10, 18)), 1001):
-        chosen = plan(table, cols, dtype.itemsize)
-        tiles[chosen.path, tuple(chosen.config.items()), cols % 16 == 0] = cols
+        plan = row_plan(table, cols, dtype.itemsize)
+        tiles[plan.path, tuple(plan.config.items()), cols % 16 == 0] = cols
     return sorted(set(tiles.values()))
 
 

@@ -1,0 +1,241 @@
+"""Linear layers with an epilogue: what follows a matmul is done to its accumulator, before the only store.
+
+y = alpha * act(x @ weight^T * row_scale + bias) + beta * residual, with each part optional. Minimum traffic: x, weight,
+bias and residual read once, y written once. Unfused, every op after the matmul reads and writes M * N elements more.
+
+The accumulator tile [BLOCK_M, BLOCK_N] is in registers, in fp32. Adding a bias, an activation or a residual there costs
+no traffic but the bias's and the residual's own, and everything is rounded once, at the store. Three epilogues change
+more than single elements:
+
+    SwiGLU     gate and up come out of one matmul. Their weights' rows alternate, so that both numbers of a pair are
+               neighbors in a thread, and the tile stored has half the columns.
+    RMSNorm    its scale is the same for a whole row, so it commutes with the matmul: the sum of squares is taken in the
+               K loop, from the tiles of x that are there anyway, and the scale multiplies the accumulator's rows. Each
+               column of tiles sums the squares of its rows again. The norm's weight is folded into `weight`.
+    RMSNorm of y needs a whole row of y, which no tile has: `linear_residual_rmsnorm` makes two launches.
+
+CUTLASS calls this an epilogue functor or visitor tree (EVT), cuBLASLt an epilogue; XLA and Inductor fuse it. The
+kernels are those of kernels/matmul with an epilogue; SwiGLU is Shazeer's (2020), RMSNorm Zhang and Sennrich's (2019).
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+
+from instruments.backend import cdiv, tl, triton
+from kernels.elementwise.bias_gelu import gelu
+from kernels.matmul import persistent
+from kernels.matmul.persistent import aligned, count_tiles, is_describable
+from kernels.matmul.tile_order import grouped_tile
+from kernels.shared.device import device_of, has_descriptors, tensor_descriptor
+from kernels.shared.tiles import LOG2E
+
+GROUP_M = 8
+ACTIVATIONS = ("relu", "gelu", "silu")
+PLAIN = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3}
+PATHS = ("plain", "persistent")
+
+
+def linear_reference(x, weight, bias=None, activation=None, residual=None, alpha=1.0, beta=1.0, row_scale=None):
+    """The same in plain PyTorch, in the precision of its arguments: pass fp64 for a reference. weight [N, K]; with
+    activation 'swiglu' its rows alternate between gate and up."""
+    z = x @ weight.T
+    if row_scale is not None:
+        z = z * row_scale[:, None]
+    if bias is not None:
+        z = z + bias
+    if activation == "swiglu":
+        z = F.silu(z[:, ::2]) * z[:, 1::2]
+    elif activation == "gelu":
+        z = F.gelu(z, approximate="tanh")
+    elif activation:
+        z = getattr(F, activation)(z)
+    return alpha * z if residual is None else alpha * z + beta * residual
+
+
+@triton.jit
+def silu(z):
+    """z sigmoid(z), in fp32."""
+    return z / (1 + tl.exp2(z * -LOG2E))
+
+
+@triton.jit
+def activate(z, ACTIVATION: tl.constexpr):
+    """The activation of a tile in fp32; a NaN stays one."""
+    if ACTIVATION == "relu":
+        return tl.where(z < 0, 0.0, z)
+    elif ACTIVATION == "gelu":
+        return gelu(z)
+    elif ACTIVATION == "silu":
+        return silu(z)
+    else:
+        return z
+
+
+@triton.jit
+def finish_rows_and_columns(acc, squares, bias_ptr, col, N, K, eps, BLOCK_N: tl.constexpr):
+    """The accumulator [BLOCK_M, BLOCK_N] times RMSNorm's scale of each row, if there are squares [BLOCK_M], plus the
+    bias of each column, if there is one."""
+    if squares is not None:
+        acc *= tl.rsqrt(squares / K + eps)[:, None]
+    if bias_ptr is not None:
+        cols = col + tl.arange(0, BLOCK_N)  # [BLOCK_N]
+        acc += tl.load(bias_ptr + cols, mask=cols < N, other=0.0).to(tl.float32)[None, :]
+    return acc
+
+
+@triton.jit
+def swiglu_pairs(acc, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
+    """[BLOCK_M, BLOCK_N // 2]: silu(gate) * up of an accumulator whose columns alternate between gate and up."""
+    gate, up = tl.split(tl.reshape(acc, (BLOCK_M, BLOCK_N // 2, 2)))
+    return silu(gate) * up
+
+
+@triton.jit
+def linear_plain_kernel(
+    x_ptr, weight_ptr, bias_ptr, residual_ptr, y_ptr,
+    M, N, K,
+    x_row_stride, x_col_stride, weight_row_stride, weight_col_stride, residual_row_stride, residual_col_stride,
+    alpha, beta, eps,
+    ACTIVATION: tl.constexpr, NORM: tl.constexpr, PRECISION: tl.constexpr, GROUP_M: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """One tile of y per program: x [M, K], weight [N, K] and residual like y of any strides, bias [N]; y [M, N], or
+    [M, N // 2] with SwiGLU, contiguous. bias and residual may be None."""
+    tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
+    row = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
+    col = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
+    k = tl.arange(0, BLOCK_K).to(tl.int64)  # [BLOCK_K]
+    acc = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    squares = tl.zeros([BLOCK_M], dtype=tl.float32) if NORM else None
+    for start in tl.range(0, K, BLOCK_K):
+        inside = start + k < K
+        x_ptrs = x_ptr + row * x_row_stride + (start + k)[None, :] * x_col_stride
+        x = tl.load(x_ptrs, mask=(row < M) & inside[None, :], other=0.0)  # [BLOCK_M, BLOCK_K]
+        weight_ptrs = weight_ptr + (start + k)[:, None] * weight_col_stride + col * weight_row_stride
+        weight = tl.load(weight_ptrs, mask=inside[:, None] & (col < N), other=0.0)  # [BLOCK_K, BLOCK_N]
+        acc = tl.dot(x, weight, acc, input_precision=PRECISION)
+        if NORM:
+            squares += tl.sum(x.to(tl.float32) * x.to(tl.float32), axis=1)
+    acc = finish_rows_and_columns(acc, squares, bias_ptr, tile_n * BLOCK_N, N, K, eps, BLOCK_N)
+    if ACTIVATION == "swiglu":
+        pairs = tile_n.to(tl.int64) * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)[None, :]  # [1, BLOCK_N // 2]
+        y = alpha * swiglu_pairs(acc, BLOCK_M, BLOCK_N)
+        tl.store(y_ptr + row * (N // 2) + pairs, y.to(y_ptr.dtype.element_ty), mask=(row < M) & (pairs < N // 2))
+    else:
+        mask = (row < M) & (col < N)
+        y = alpha * activate(acc, ACTIVATION)
+        if residual_ptr is not None:
+            residual_ptrs = residual_ptr + row * residual_row_stride + col * residual_col_stride
+            y += beta * tl.load(residual_ptrs, mask=mask, other=0.0).to(tl.float32)
+        tl.store(y_ptr + row * N + col, y.to(y_ptr.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def linear_persistent_kernel(
+    x, weight, bias_ptr, residual, y,
+    M, N, K,
+    alpha, beta, eps,
+    tiles,
+    ACTIVATION: tl.constexpr, NORM: tl.constexpr, GROUP_M: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Many tiles per program: descriptors of x [M, K], weight [N, K], and of residual and y, [M, N] or with SwiGLU
+    [M, N // 2], in tiles [BLOCK_M, BLOCK_N // 2]; bias [N]. bias and residual may be None."""
+    HALF: tl.constexpr = BLOCK_N // 2
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        row, col = tile_m * BLOCK_M, tile_n * BLOCK_N
+        acc = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+        squares = tl.zeros([BLOCK_M], dtype=tl.float32) if NORM else None
+        for k in tl.range(0, K, BLOCK_K):
+            x_tile = x.load([row, k])  # [BLOCK_M, BLOCK_K]
+            acc = tl.dot(x_tile, weight.load([col, k]).T, acc)
+            if NORM:
+                squares += tl.sum(x_tile.to(tl.float32) * x_tile.to(tl.float32), axis=1)
+        acc = finish_rows_and_columns(acc, squares, bias_ptr, col, N, K, eps, BLOCK_N)
+        if ACTIVATION == "swiglu":
+            y.store([row, tile_n * HALF], (alpha * swiglu_pairs(acc, BLOCK_M, BLOCK_N)).to(y.dtype))
+        else:  # in two halves, which share one buffer of half the size
+            left, right = tl.split(tl.permute(tl.reshape(acc, (BLOCK_M, 2, HALF)), (0, 2, 1)))
+            left, right = alpha * activate(left, ACTIVATION), alpha * activate(right, ACTIVATION)
+            if residual is not None:
+                left += beta * residual.load([row, col]).to(tl.float32)
+                right += beta * residual.load([row, col + HALF]).to(tl.float32)
+            y.store([row, col], left.to(y.dtype))
+            y.store([row, col + HALF], right.to(y.dtype))
+
+
+@dataclass(frozen=True)
+class LinearPlan:
+    """A launch. path: of PATHS. tile: constants of the kernel by its names for them. programs: their number."""
+
+    path: str
+    tile: dict
+    programs: int
+
+
+def linear_plan(M: int, N: int, device: torch.device, itemsize: int, columns: int, path: str | None) -> LinearPlan:
+    """The plan for y [M, columns] of a weight with N rows.
+
+    Args:
+        M: rows of x.
+        N: rows of the weight.
+        device: where the tensors are.
+        itemsize: bytes of an element.
+        columns: of y: N, or half of it with SwiGLU.
+        path: None picks the persistent kernel on a GPU that can run it.
+
+    Raises:
+        ValueError: where the path cannot run.
+    """
+    able = itemsize == 2 and columns % 8 == 0 and has_descriptors(device, persistent.SHARED)
+    if path is not None and (path not in PATHS or path == "persistent" and not able):
+        raise ValueError(
+            f"path: got {path!r} for {itemsize}-byte elements and {columns} columns on {device}, expected None, "
+            f"'plain' (any) or 'persistent' (16 bits, columns a multiple of 8; tensor descriptors and "
+            f"{persistent.SHARED:,} B of shared memory)"
+        )
+    if path == "plain" or path is None and not (able and device.type == "cuda"):
+        return LinearPlan("plain", PLAIN, count_tiles(PLAIN, M, N))
+    programs = device_of(device).sms
+    tile = persistent.LARGE if 4 * count_tiles(persistent.LARGE, M, N) >= 3 * programs else persistent.SMALL
+    return LinearPlan("persistent", tile, min(programs, count_tiles(tile, M, N)))
+
+
+def launch(x, weight, bias, residual, y, plan: LinearPlan, activation, alpha, beta, norm_eps):
+    """y as in the module's docstring, of checked arguments, none of them empty. norm_eps: None, or RMSNorm's eps."""
+    (M, K), N = x.shape, weight.shape[0]
+    norm, eps = norm_eps is not None, norm_eps or 0.0
+    if plan.path == "plain":
+        strides = residual.stride() if residual is not None else (0, 0)
+        linear_plain_kernel[(plan.programs,)](
+            x, weight, bias, residual, y,
+            M, N, K,
+            *x.stride(), *weight.stride(), *strides,
+            float(alpha), float(beta), eps,
+            ACTIVATION=activation, NORM=norm, PRECISION="ieee", GROUP_M=GROUP_M, **plan.tile,
+        )  # fmt: skip
+        return
+    x, weight = aligned(x), aligned(weight)
+    if residual is not None and not is_describable(residual):
+        residual = residual.contiguous()
+    m, n, k = (plan.tile[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+
+    def describe(matrix, *box):
+        return tensor_descriptor(matrix, matrix.shape, matrix.stride(), box)
+
+    linear_persistent_kernel[(plan.programs,)](
+        describe(x, m, k), describe(weight, n, k), bias,
+        residual if residual is None else describe(residual, m, n // 2), describe(y, m, n // 2),
+        M, N, K,
+        float(alpha), float(beta), eps,
+        count_tiles(plan.tile, M, N),
+        ACTIVATION=activation, NORM=norm, GROUP_M=GROUP_M, **plan.tile,
+    )  # fmt: skip
+
+
+def tiles_across(N: int, tile: dict | None) -> int:
+    """Columns of tiles of a weight with N rows; 1 where no tile is given."""
+    return cdiv(N, tile["BLOCK_N"]) if tile else 1
