@@ -2,11 +2,11 @@
 
     python bench/counters.py [--only KERNEL,...] [--json FILE]
 
---only: the kernels so called; what else was counted stays.
+--only: names of kernels; the counters of others stay.
 
-A call may launch several kernels, whose bytes and times are added up; an empty kernel behind each call says where it
-ends. Runs itself under `ncu`, which flushes the caches before each kernel, and writes `counters`
-(instruments/results.py) into the figures' file, which bench/run.py makes: bench/results/<gpu>.json unless given. Needs
+A call may launch several kernels, whose bytes and times are added up; an empty kernel after each call marks its end.
+The script runs itself under `ncu`, which flushes the caches before each kernel, and writes `counters`
+(instruments/results.py) into the figures' file, which bench/run.py makes: by default bench/results/<gpu>.json. It needs
 a GPU, ncu and the right to read counters.
 """
 
@@ -24,14 +24,14 @@ sys.path[:0] = [str(ROOT)]
 import msgspec
 import torch
 
-from bench.cases import Counted, counted, wanted
+from bench.cases import Call, counter_calls, names_in
 from instruments import results
 from instruments.backend import triton
 from instruments.results import Counter
 
 LOADS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld"
 FROM_L1 = "lts__t_sectors_srcunit_tex_op_read"
-#: Nsight Compute's names, and the fields of Counter
+#: {Nsight Compute's name: field of Counter}
 METRICS = {
     "dram__bytes_read.sum": "dram_read",
     "dram__bytes_write.sum": "dram_written",
@@ -46,7 +46,7 @@ METRICS = {
     "lts__throughput.avg.pct_of_peak_sustained_elapsed": "l2_busy",
     "gpu__time_duration.sum": "us",
 }
-#: Fields that are averaged over the time of a call's kernels
+#: Fields that are averaged over a call's kernels, weighted by time
 AVERAGED = ("warps", "matrix_busy", "special_busy", "l2_busy")
 UNITS = {
     "%": 1,
@@ -71,16 +71,16 @@ def call_ends_kernel():
     pass
 
 
-def chosen(only: str) -> list[Counted]:
-    """The calls of the kernels named, with commas between them; every call for none."""
-    names = wanted(only)
-    return [launch for launch in counted() if not names or launch.kernel in names]
+def selection(only: str) -> list[Call]:
+    """The calls of the kernels with these names, separated by commas; every call for an empty text."""
+    names = names_in(only)
+    return [launch for launch in counter_calls() if not names or launch.kernel in names]
 
 
 def launch_all(only: str):
-    """What runs under ncu: each call once to compile, then once more to be read."""
+    """Run each call once to compile, then once more for ncu to read."""
     call_ends_kernel[(1,)]()
-    for launch in chosen(only):
+    for launch in selection(only):
         call = launch.make()
         call()
         torch.cuda.synchronize()
@@ -92,7 +92,7 @@ def launch_all(only: str):
 
 
 def calls_of(csv_text: str) -> list[dict]:
-    """Fields of Counter, a dictionary a call, out of what ncu prints: a row for each launch and metric."""
+    """The fields of Counter for each call, from what ncu prints: a row for each launch and metric."""
     rows = csv.DictReader(io.StringIO("\n".join(line for line in csv_text.splitlines() if line.startswith('"'))))
     launches: dict = {}
     for row in rows:
@@ -110,7 +110,7 @@ def calls_of(csv_text: str) -> list[dict]:
 
 
 def together(kernels: list[dict]) -> dict:
-    """The fields of one call: bytes and times are added up, AVERAGED over time, registers the most of any kernel."""
+    """The fields of one call: bytes and times summed, AVERAGED over time, registers of the kernel that takes most."""
     total = {name: sum(kernel[name] for kernel in kernels) for name in METRICS.values()}
     for name in AVERAGED:
         total[name] = sum(kernel[name] * kernel["us"] for kernel in kernels) / total["us"]
@@ -120,7 +120,7 @@ def together(kernels: list[dict]) -> dict:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="", help="the kernels whose calls are counted, with commas between them")
+    parser.add_argument("--only", default="", help="kernels whose calls are profiled, separated by commas")
     parser.add_argument("--json", type=Path, help="the figures' file")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -135,13 +135,13 @@ def main(arguments: list[str] | None = None) -> int:
         figures = results.read(path)
     except ValueError as error:
         parser.error(str(error))
-    runs = chosen(options.only)
+    runs = selection(options.only)
     if not runs:
         parser.error(
-            f"--only: nothing is counted of {options.only!r}, expected kernels out of: "
-            + ", ".join(sorted({launch.kernel for launch in counted()}))
+            f"--only: no call of {options.only!r} is profiled, expected some of: "
+            + ", ".join(sorted({launch.kernel for launch in counter_calls()}))
         )
-    done = subprocess.run(
+    process = subprocess.run(
         [
             "ncu",
             "--clock-control",
@@ -160,11 +160,11 @@ def main(arguments: list[str] | None = None) -> int:
         capture_output=True,
         text=True,
     )
-    read = calls_of(done.stdout)
+    read = calls_of(process.stdout)
     if len(read) != len(runs):
         print(
-            f"bench/counters.py: ncu gave {len(read)} calls, expected {len(runs)}\n{done.stdout[-2000:]}"
-            f"{done.stderr[-2000:]}",
+            f"bench/counters.py: ncu gave {len(read)} calls, expected {len(runs)}\n{process.stdout[-2000:]}"
+            f"{process.stderr[-2000:]}",
             file=sys.stderr,
         )
         return 1
@@ -174,14 +174,15 @@ def main(arguments: list[str] | None = None) -> int:
             variant=run.variant,
             shape=run.shape,
             dtype="bf16",
+            kernel_hash=run.kernel_hash,
             **{name: f.pop(name) for name in ("us", *AVERAGED)},
             **{name: int(value) for name, value in f.items()},
         )
         for run, f in zip(runs, read)
     ]
     again = {run.kernel for run in runs}
-    kept = [counter for counter in figures.counters if options.only and counter.kernel not in again]
-    results.store(msgspec.structs.replace(figures, counters=kept + counters), path)
+    others = [counter for counter in figures.counters if options.only and counter.kernel not in again]
+    results.store(msgspec.structs.replace(figures, counters=others + counters), path)
     for c in counters:
         print(
             f"{c.kernel}, {c.variant}, {c.shape}: read {c.dram_read / 1e6:,.1f} MB, "

@@ -1,18 +1,19 @@
-"""What the machine itself costs, told by the smallest kernels: waits, sectors, warps, programs, branches, banks; and
-what its FP8 accumulator keeps.
+"""What the machine itself costs, measured with the smallest kernels: latency, sectors, warps, programs, branches,
+banks, what the FP8 accumulator of the tensor cores keeps, and lesson 03's matmul (bench/tiling.py).
 
     python bench/machine.py [--json FILE] [--only PART,...]   on a GPU: measure, check, write `machine` into the figures
     python bench/machine.py --dry                             anywhere: tiny sizes, interpreted, checked; writes nothing
 
---json: the figures' file, which bench/run.py makes, bench/results/<gpu>.json unless given; what else it holds stays.
---only: parts by name; the others stay, and were measured with the same versions, or nothing is run.
+--json: the figures' file, which bench/run.py makes, by default bench/results/<gpu>.json; what else it holds stays.
+--only: parts by name; the others stay. They must have been measured with the same versions, or nothing runs.
 
-What each part measures: instruments/results.py.
+instruments/results.py says what each part measures.
 """
 
 import argparse
 import math
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,25 +24,30 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from bench import tiling
 from bench.run import empty_kernel, need_same, versions
 from instruments import results, timing
 from instruments.backend import device, tl, triton
 from instruments.gpus import DTYPES
+from instruments.kernel_hash import kernel_hash
 from instruments.results import (
     Accumulator,
     Banks,
     Copy,
     Divergence,
+    Flight,
     Latency,
     Machine,
     Programs,
     Read,
     Stages,
+    TallRows,
     Transpose,
 )
 from instruments.sectors import bank_passes
-from kernels import fp8_accumulator as fp8
-from kernels.copy import copy_kernel
+from kernels.elementwise.copy import copy_kernel
+from kernels.low_precision import ablation as fp8
+from kernels.reductions.row_sum import row_sum_narrow_kernel, row_sum_reference, row_sum_resident_kernel
 
 try:  # Triton's lower language, which lets a program lay out its shared memory itself
     from triton.experimental import gluon
@@ -49,12 +55,12 @@ try:  # Triton's lower language, which lets a program lay out its shared memory 
 except ImportError:
     gluon = None
 
-BUDGET = 0.1  # seconds of GPU time for each list of calls that take turns
+BUDGET = 0.1  # seconds of GPU time for each call of a list that is timed in turns
 LINE = 128  # bytes
 
 
 def timed(functions: dict, args: tuple, nbytes: int) -> dict:
-    """{name: {'us', 'us_p20', 'us_p80'}}; without a GPU the functions only run, and took NaN."""
+    """{name: {'us', 'us_p20', 'us_p80'}}; without a GPU the functions run once, and the times are NaN."""
     if device() == "cpu":
         for function in functions.values():
             function(*args)
@@ -65,12 +71,12 @@ def timed(functions: dict, args: tuple, nbytes: int) -> dict:
 
 
 def check(result: torch.Tensor, expected: torch.Tensor, what):
-    """Raise AssertionError unless they are equal but for rounding."""
+    """Raise AssertionError unless the two are equal up to rounding."""
     torch.testing.assert_close(result, expected, rtol=1e-3, atol=1e-2, msg=lambda text: f"{what}: {text}")
 
 
 def rate(nbytes: int, times: dict) -> dict:
-    """GB/s of a call that wants `nbytes`."""
+    """GB/s of a call that needs `nbytes`."""
     return {"gbps": nbytes / times["us"] / 1e3}
 
 
@@ -92,7 +98,7 @@ def nanosecond_counter():
 
 
 @triton.jit
-def chase_kernel(circle_ptr, at_ptr, took_ptr, warm_up, steps, COUNTERS: tl.constexpr):
+def chase_kernel(circle_ptr, at_ptr, elapsed_ptr, warm_up, steps, COUNTERS: tl.constexpr):
     at = tl.load(at_ptr)
     for _ in range(warm_up):
         at = tl.load(circle_ptr + at)
@@ -102,8 +108,8 @@ def chase_kernel(circle_ptr, at_ptr, took_ptr, warm_up, steps, COUNTERS: tl.cons
         at = tl.load(circle_ptr + at)  # its address comes from the last load's result: no two overlap
     tl.store(at_ptr, at)  # the next launch goes on from here, or it would find in L2 what this one fetched
     if COUNTERS:
-        tl.store(took_ptr, cycle_counter() - cycles)
-        tl.store(took_ptr + 1, nanosecond_counter() - ns)
+        tl.store(elapsed_ptr, cycle_counter() - cycles)
+        tl.store(elapsed_ptr + 1, nanosecond_counter() - ns)
 
 
 def round_trip(nbytes: int) -> torch.Tensor:
@@ -115,15 +121,15 @@ def round_trip(nbytes: int) -> torch.Tensor:
 
 
 def latency(small: bool) -> list[Latency]:
-    found = []
+    records = []
     sizes = [1 << 10] if small else sorted({*(1 << k for k in range(14, 31)), *(3 << k for k in range(13, 29))})
     for nbytes in sizes:
         circle = round_trip(nbytes)
-        at, took = (torch.zeros(n, dtype=kind, device=device()) for n, kind in ((1, torch.int32), (2, torch.int64)))
+        at, elapsed = (torch.zeros(n, dtype=kind, device=device()) for n, kind in ((1, torch.int32), (2, torch.int64)))
 
         def chase(warm_up, steps):
-            chase_kernel[(1,)](circle, at, took, warm_up, steps, COUNTERS=not small, num_warps=1)
-            return took.tolist()
+            chase_kernel[(1,)](circle, at, elapsed, warm_up, steps, COUNTERS=not small, num_warps=1)
+            return elapsed.tolist()
 
         stops = nbytes // LINE
         chase(0, min(stops, 1 << 18))  # round, or so far that caches and address tables are warm
@@ -132,8 +138,8 @@ def latency(small: bool) -> list[Latency]:
             continue
         runs = torch.tensor([chase(min(stops, 1 << 12), 1 << 15) for _ in range(5)], dtype=torch.float64)
         cycles, ns = (runs.median(dim=0).values / (1 << 15)).tolist()
-        found.append(Latency(bytes=nbytes, cycles=cycles, ns=ns))
-    return found
+        records.append(Latency(bytes=nbytes, cycles=cycles, ns=ns))
+    return records
 
 
 def _strided(x_ptr, y_ptr, stride, offset, BLOCK: tl.constexpr):
@@ -169,7 +175,7 @@ def scattered_places(count: int, run: int, runs: int, shift: int) -> torch.Tenso
 
 def reads(small: bool) -> list[Read]:
     count, block, everything = (256, 128, 1 << 12) if small else (1 << 25, 2048, 1 << 30)
-    programs, found = count // block, []
+    programs, records = count // block, []
 
     def summed(kernel, *numbers):
 
@@ -206,9 +212,9 @@ def reads(small: bool) -> list[Read]:
                 functions[pattern, by] = function
             nbytes = count * x.element_size()
             for (pattern, by), times in timed(functions, (x,), nbytes).items():
-                found.append(Read(pattern=pattern, by=by, dtype=dtype, **times, **rate(nbytes, times)))
+                records.append(Read(pattern=pattern, by=by, dtype=dtype, **times, **rate(nbytes, times)))
             del x
-    return found
+    return records
 
 
 def copies(small: bool) -> list[Copy]:
@@ -237,6 +243,143 @@ def copies(small: bool) -> list[Copy]:
     ]
 
 
+def long_run(function, args: tuple, nbytes: int) -> dict:
+    """Clock and power while the function runs back to back for two seconds."""
+    if device() == "cpu":
+        function(*args)
+        return {"clock_mhz": math.nan, "watts": math.nan}
+    run = timing.sustained(function, args, nbytes)
+    return {"clock_mhz": run.clock_mhz, "watts": run.watts}
+
+
+@triton.jit
+def which_sm():
+    return tl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=True, pack=1)
+
+
+@triton.jit
+def flight_kernel(x_ptr, y_ptr, sm_ptr, tiles, LOADS: tl.constexpr, WIDTH: tl.constexpr, WHERE: tl.constexpr):
+    program = tl.program_id(0)
+    if WHERE:
+        tl.store(sm_ptr + program, which_sm())
+    inside = tl.arange(0, LOADS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]  # one load of a thread per row
+    for tile in tl.range(program, tiles, tl.num_programs(0)):
+        at = tile.to(tl.int64) * LOADS * WIDTH + inside
+        tl.store(y_ptr + at, tl.load(x_ptr + at))  # compiled to all of a thread's loads, then all of its stores
+
+
+def flights(small: bool) -> list[Flight]:
+    """One resource changes at a time: programs per SM, elements per program, or the warps that share a tile."""
+    sms = 2 if small else torch.cuda.get_device_properties(0).multi_processor_count
+    size = sms << (15 if small else 20)
+    x = torch.empty(size, dtype=torch.bfloat16, device=device()).normal_()
+    functions, kernels, most = {}, {}, {}
+
+    def copied(name):
+        _, per_sm, block, warps = name
+        width = min(block, warps * 32 * 8)  # 16 bytes per thread, or less where the tile is small
+
+        def run(x):
+            y, places = torch.empty_like(x), torch.empty(per_sm * sms, dtype=torch.int32, device=x.device)
+            kernels[name] = flight_kernel[(per_sm * sms,)](
+                x, y, places, size // block, LOADS=block // width, WIDTH=width, WHERE=not small, num_warps=warps
+            )
+            return y, places
+
+        return run
+
+    nbytes, times = 2 * x.numel() * x.element_size(), {}
+    for ways in (
+        [("programs", per_sm, 1024, 4) for per_sm in (1, 2, 3, 4, 6, 8, 12, 16)],
+        [("elements", 1, block, 4) for block in (1024, 2048, 4096, 8192, 16384, 32768)],
+        [("warps", 1, block, warps) for block in (1024, 8192) for warps in (1, 2, 4, 8, 16, 32)],
+    ):
+        for name in ways:
+            functions[name] = copied(name)
+            y, places = functions[name](x)
+            most[name] = 0 if small else torch.bincount(places).max().item()
+            assert torch.equal(y, x), name
+        times |= timed({name: functions[name] for name in ways}, (x,), nbytes)
+    clocks = {}
+    for name in (("programs", 1, 1024, 4), ("programs", 16, 1024, 4), ("elements", 1, 32768, 4)):
+        clocks[name] = long_run(functions[name], (x,), nbytes)
+    return [
+        Flight(
+            changed=changed,
+            per_sm=per_sm,
+            most=most[changed, per_sm, block, warps],
+            block=block,
+            warps=warps,
+            registers=resources(kernels[changed, per_sm, block, warps])["registers"],
+            **t,
+            **rate(nbytes, t),
+            **clocks.get((changed, per_sm, block, warps), {}),
+        )
+        for (changed, per_sm, block, warps), t in times.items()
+    ]
+
+
+@triton.jit
+def tall_rows_kernel(x_ptr, y_ptr, tiles, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0)):
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        x = tl.load(x_ptr + row[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :])
+        tl.store(y_ptr + row, tl.sum(x.to(tl.float32), axis=1))
+
+
+def tall_rows(small: bool) -> list[TallRows]:
+    """From a row per program to the course's kernel, one change at a time; and the slow tile without its launch."""
+    sms = 2 if small else torch.cuda.get_device_properties(0).multi_processor_count
+    x = torch.empty(1 << (8 if small else 20), 128, dtype=torch.bfloat16, device=device()).normal_()
+    (count, cols), functions, kernels, grids = x.shape, {}, {}, {}
+
+    def summed(name):
+        launch, rows, warps = name
+        tiles = count // rows
+        grids[name] = (tiles if launch != "loop" else min(tiles, sms * min(32, 64 // warps)),)
+
+        def run(x):
+            y = torch.empty(count, dtype=torch.float32, device=x.device)
+            if launch == "resident":
+                kernels[name] = row_sum_resident_kernel[grids[name]](x, y, cols, 1, cols, BLOCK=cols, num_warps=warps)
+            elif launch == "tiles":
+                kernels[name] = row_sum_narrow_kernel[grids[name]](
+                    x, y, cols, 1, count, cols, ROWS=rows, BLOCK=cols, num_warps=warps
+                )
+            else:
+                kernels[name] = tall_rows_kernel[grids[name]](x, y, tiles, ROWS=rows, BLOCK=cols, num_warps=warps)
+            return y
+
+        return run
+
+    expected = row_sum_reference(x.double()).float()
+    for name in [
+        ("resident", 1, 1),
+        *(("tiles", rows, 1) for rows in (1, 2, 4, 8, 16, 32)),
+        *(("tiles", 16, warps) for warps in (2, 4, 8)),
+        *(("loop", rows, 1) for rows in (1, 2, 4, 8, 16)),
+        ("loop", 16, 4),
+    ]:
+        functions[name] = summed(name)
+        check(functions[name](x), expected, name)
+    nbytes = x.numel() * x.element_size() + count * 4
+    times = timed(functions, (x,), nbytes)
+    clocks = {name: long_run(functions[name], (x,), nbytes) for name in (("resident", 1, 1), ("tiles", 16, 4))}
+    return [
+        TallRows(
+            launch=launch,
+            rows=rows,
+            warps=warps,
+            programs=grids[launch, rows, warps][0],
+            registers=resources(kernels[launch, rows, warps])["registers"],
+            **t,
+            **rate(nbytes, t),
+            **clocks.get((launch, rows, warps), {}),
+        )
+        for (launch, rows, warps), t in times.items()
+    ]
+
+
 @triton.jit
 def staged_kernel(x_ptr, y_ptr, cols, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
@@ -250,46 +393,60 @@ def staged_kernel(x_ptr, y_ptr, cols, BLOCK: tl.constexpr, STAGES: tl.constexpr)
 def stages(small: bool) -> list[Stages]:
     """A full GPU, where other programs fill the wait, and one program per SM, where none does."""
     sms = 2 if small else torch.cuda.get_device_properties(0).multi_processor_count
-    found = []
-    for rows, cols, all_warps in (
-        ((4, 1 << 12, (4,)), (sms, 1 << 12, (4,))) if small else ((8192, 1 << 16, (4,)), (sms, 1 << 21, (4, 8, 16, 32)))
+    full = [(2048, 4, count) for count in (1, 2, 3, 4, 5, 6, 8)]
+    alone = [
+        [(block, warps, count) for count in counts if (count - 1) * block * 2 <= 200 << 10]  # buffers in shared memory
+        for block, warps, counts in (
+            (1024, 4, (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)),
+            (2048, 4, (1, 2, 3, 4, 5, 6, 8, 12, 16, 24)),
+            (8192, 4, (1, 2, 3, 4, 5, 6, 8, 12)),
+            (2048, 8, (1, 2, 3, 5, 8, 12, 16, 24)),
+            (2048, 16, (1, 2, 3, 5, 8, 12, 16, 24)),
+        )
+    ]
+    records = []
+    for rows, cols, ways in (
+        [(4, 1 << 12, full[:4]), (sms, 1 << 12, alone[0][:4])]
+        if small
+        else [(8192, 1 << 16, full), *((sms, 1 << 20, ways) for ways in alone)]
     ):
         x = torch.empty(rows, cols, dtype=torch.bfloat16, device=device()).normal_()
         functions, kernels, expected = {}, {}, x.sum(1, dtype=torch.float32)
 
-        def staged(warps, count):
+        def staged(way):
+            block, warps, count = way
 
             def run(x):
                 y = torch.empty(rows, dtype=torch.float32, device=x.device)
-                kernels[warps, count] = staged_kernel[(rows,)](x, y, cols, BLOCK=2048, STAGES=count, num_warps=warps)
+                kernels[way] = staged_kernel[(rows,)](x, y, cols, BLOCK=block, STAGES=count, num_warps=warps)
                 return y
 
             return run
 
-        for warps in all_warps:
-            for count in (1, 2, 3, 4, 5):
-                functions[warps, count] = staged(warps, count)
-                check(functions[warps, count](x), expected, ("stages", rows, warps, count))
+        for way in ways:
+            functions[way] = staged(way)
+            check(functions[way](x), expected, ("stages", rows, *way))
         nbytes = x.numel() * x.element_size()
-        found += [
+        records += [
             Stages(
                 programs=rows,
                 warps=warps,
                 stages=count,
-                **resources(kernels[warps, count]),
+                **resources(kernels[block, warps, count]),
                 **times,
                 **rate(nbytes, times),
+                block=block,
             )
-            for (warps, count), times in timed(functions, (x,), nbytes).items()
+            for (block, warps, count), times in timed(functions, (x,), nbytes).items()
         ]
-    return found
+    return records
 
 
 def programs(small: bool) -> list[Programs]:
     x = torch.zeros(16, device=device())
     launches = {}
-    for warps in (1, 4, 8):
-        for grid in (1, 4) if small else (1, 1 << 10, 1 << 15, 1 << 20):
+    for warps in (1, 4, 8, 16, 32):
+        for grid in (1, 4) if small else (1, 1 << 10, 1 << 15, 1 << 17, 1 << 20):
             launches[grid, warps] = lambda x, g=grid, w=warps: empty_kernel[(g,)](x, BLOCK=1, num_warps=w)
     per_replay = 32  # launches: so many copies of nothing
     nbytes = 0 if small else timing.FRESH * torch.cuda.get_device_properties(0).L2_cache_size // per_replay
@@ -320,7 +477,7 @@ def transpose_tile_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 def transposes(small: bool) -> list[Transpose]:
-    n, found = 40 if small else 8192, []
+    n, records = 40 if small else 8192, []
 
     def line(down):
 
@@ -347,11 +504,11 @@ def transposes(small: bool) -> list[Transpose]:
         for name, function in functions.items():
             assert torch.equal(function(x), x.t()), name
         nbytes = 2 * x.numel() * x.element_size()
-        found += [
+        records += [
             Transpose(variant=name, shape=(n, n), dtype=dtype, **times, **rate(nbytes, times))
             for name, times in timed(functions, (x,), nbytes).items()
         ]
-    return found
+    return records
 
 
 SPIN = """{
@@ -366,7 +523,7 @@ SPIN = """{
     sub.s32 left, left, 1;
     bra again;
     finished:
-}"""  # so many times x / 2 + 1, each lane as often as it was told
+}"""  # x / 2 + 1 as often as the register says, which differs by thread
 
 
 @triton.jit
@@ -478,41 +635,50 @@ def accumulator(small: bool) -> list[Accumulator]:
     cases += [(data, 0, 1 << power) for data in ("normal", "positive") for power in range(7, 17)]
     if small:
         cases = [("one large", 15, 32), ("normal", 0, 256)]
-    found = []
+    records = []
     for data, ratio, K in cases:
         if data == "one large":
             operands = fp8.one_large(ratio, K)
         else:
             operands = [fp8.random_codes(64, K, data, seed) for seed in (1, 2)]
         x, weight = (codes.to(device()) for codes in operands)
-        for every in fp8.EVERY:
+        for every in fp8.INTERVALS:
             if every and every > K:
                 continue
             sums = fp8.fp8_sums(x, weight, every), fp8.simulated_sums(x, weight, every)
             if data == "one large":
-                errors = [fp8.share_lost(total, ratio, K) for total in sums]
+                errors = [fp8.missing_share(total, ratio, K) for total in sums]
             else:
                 errors = [fp8.relative_error(total, x, weight) for total in sums]
             equal = (sums[0].double() == sums[1]).double().mean().item()
-            found.append(
+            records.append(
                 Accumulator(
                     data=data, ratio=ratio, K=K, every=every or 0, error=errors[0], simulated=errors[1], equal=equal
                 )
             )
-    return found
+    return records
 
 
 PARTS = {
     "latency": latency,
     "reads": reads,
     "copy": copies,
+    "flight": flights,
+    "tall_rows": tall_rows,
     "stages": stages,
     "programs": programs,
     "transpose": transposes,
     "divergence": divergence,
     "banks": banks,
     "accumulator": accumulator,
+    **tiling.PARTS,
 }
+
+
+def kernel_hashes(parts: Iterable[str] = tuple(PARTS)) -> dict[str, str]:
+    """{part: hash of the kernels that it launches}."""
+    hashes = {part: kernel_hash(PARTS[part]) for part in parts}
+    return {part: text for part, text in hashes.items() if text}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -521,8 +687,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="parts, separated by commas: " + ", ".join(PARTS))
     parser.add_argument("--dry", action="store_true", help="tiny sizes, on any machine; nothing is written")
     options = parser.parse_args(arguments)
-    wanted = [n.strip() for n in options.only.split(",") if n.strip()]
-    if strange := [n for n in wanted if n not in PARTS]:
+    parts = [n.strip() for n in options.only.split(",") if n.strip()]
+    if strange := [n for n in parts if n not in PARTS]:
         parser.error(f"--only: no part {strange[0]!r}, expected some of {', '.join(PARTS)}")
     if not options.dry:
         if not torch.cuda.is_available():
@@ -531,15 +697,15 @@ def main(arguments: list[str] | None = None) -> int:
         path, here = options.json or results.place(), versions()
         try:
             figures = results.read(path)
-            if wanted and figures.machine:
+            if parts and figures.machine:
                 need_same(figures.machine, here)
         except ValueError as error:
             parser.error(str(error))
     torch.manual_seed(0)
-    found = {}
-    for part in tqdm(wanted or PARTS, desc="machine", unit="part"):
-        found[part] = PARTS[part](options.dry)
-        for record in found[part]:
+    records = {}
+    for part in tqdm(parts or PARTS, desc="machine", unit="part"):
+        records[part] = PARTS[part](options.dry)
+        for record in records[part]:
             tqdm.write(
                 f"{part}: "
                 + ", ".join(
@@ -549,10 +715,12 @@ def main(arguments: list[str] | None = None) -> int:
             )
     if options.dry:
         return 0
-    if wanted and figures.machine:
-        machine = msgspec.structs.replace(figures.machine, date=here["date"], **found)
+    hashes = kernel_hashes(records)
+    if parts and figures.machine:
+        hashes = figures.machine.kernel_hashes | hashes
+        machine = msgspec.structs.replace(figures.machine, date=here["date"], kernel_hashes=hashes, **records)
     else:
-        machine = Machine(**here, **found)
+        machine = Machine(**here, kernel_hashes=hashes, **records)
     results.store(msgspec.structs.replace(figures, machine=machine), path)
     print(f"wrote {path}")
     return 0

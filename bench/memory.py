@@ -1,10 +1,10 @@
-"""How much of the GPU's memory the calls of bench/cases/ need, and how long they take, until it ends.
+"""Peak memory and time of the calls of bench/cases/, up to sizes that run out of memory.
 
     python bench/memory.py [--json FILE]
     python bench/memory.py --list    anywhere: names the calls
 
-Writes `peaks` (instruments/results.py) into the figures' file, which bench/run.py makes: bench/results/<gpu>.json
-unless given. A call that does not find enough memory is recorded as such.
+Writes `peaks` (instruments/results.py) into the figures' file, which bench/run.py makes: by default
+bench/results/<gpu>.json. A call that runs out of memory is recorded with zeros.
 """
 
 import argparse
@@ -18,16 +18,16 @@ sys.path[:0] = [str(ROOT)]
 import msgspec
 import torch
 
-from bench.cases import Counted, grown
+from bench.cases import Call, peak_calls
 from bench.run import need_same, versions
 from instruments import results, timing
 from instruments.results import Peak
 
-SECONDS = 0.2  # that one call is timed for, after the first
+SECONDS = 0.2  # for which one call is timed, after the first
 MOST = 20  # repetitions
 
 
-def measure(call: Counted) -> Peak:
+def measure(call: Call) -> Peak:
     """The record of one call: memory beyond what its arguments take, and the median time between two events."""
     function = call.make()
     torch.cuda.synchronize()
@@ -49,7 +49,8 @@ def measure(call: Counted) -> Peak:
     except torch.OutOfMemoryError:
         peak, seconds = 0, [0.0]
     us = timing.summarize(seconds).median * 1e6
-    return Peak(kernel=call.kernel, variant=call.variant, shape=call.shape, dtype="bf16", peak=peak, us=us)
+    fields = {"kernel": call.kernel, "variant": call.variant, "shape": call.shape, "kernel_hash": call.kernel_hash}
+    return Peak(**fields, dtype="bf16", peak=peak, us=us)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -58,7 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--list", action="store_true", help="name the calls, and make none")
     options = parser.parse_args(arguments)
     if options.list:
-        print(*(f"{call.kernel}, {call.variant}, {call.shape}" for call in grown()), sep="\n")
+        print(*(f"{call.kernel}, {call.variant}, {call.shape}" for call in peak_calls()), sep="\n")
         return 0
     if not torch.cuda.is_available():
         print("bench/memory.py: this machine has no GPU", file=sys.stderr)
@@ -70,11 +71,11 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         parser.error(str(error))
     peaks = []
-    for call in grown():
+    for call in peak_calls():
         torch.cuda.empty_cache()
         peaks.append(measure(call))
-        found = f"{peaks[-1].peak / 1e9:,.3f} GB, {peaks[-1].us:,.1f} us" if peaks[-1].us else "memory ends"
-        print(f"{call.kernel}, {call.variant}, {call.shape}: {found}", flush=True)
+        outcome = f"{peaks[-1].peak / 1e9:,.3f} GB, {peaks[-1].us:,.1f} us" if peaks[-1].us else "out of memory"
+        print(f"{call.kernel}, {call.variant}, {call.shape}: {outcome}", flush=True)
     results.store(msgspec.structs.replace(figures, peaks=peaks), path)
     return 0
 

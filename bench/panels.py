@@ -2,9 +2,9 @@
 
     python bench/panels.py
 
-measures as the browser's tests do (tests/browser/test_lab.py: JupyterLab in headless Chromium), prints the figures and
-writes them, with machine, versions and date, to results/panels/latency.json. At most 70 ms at p95 is what a learner
-should meet on an idle machine of two cores; nothing fails here.
+Measures as the browser's tests do (tests/browser/test_lab.py: JupyterLab in headless Chromium), prints the figures and
+writes them with machine, versions and date to results/panels/latency.json. The aim is at most 70 ms at p95 on an idle
+machine of two cores; nothing fails here.
 """
 
 import argparse
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from instruments.files import write_whole  # noqa: E402
+from instruments.results import dumps  # noqa: E402
 
 RESULTS = ROOT / "bench/results/panels/latency.json"  # a folder further down than the GPUs' files
 VERSIONS = ("jupyterlab", "ipywidgets", "matplotlib", "pillow")
@@ -48,12 +49,12 @@ def measure(presses: int, only: str) -> dict:
     """{panel: {"p50 ms", "p95 ms", "presses"}}, as the browser's tests report them."""
     with tempfile.TemporaryDirectory() as folder:
         lines = Path(folder) / "latencies"
-        test = f"{ROOT}/tests/browser/test_lab.py::test_sliders_move_sentence_and_picture"
+        test = f"{ROOT}/tests/browser/test_lab.py::test_sliders_move_caption_and_picture"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
         env = {**os.environ, "LATENCIES": str(lines), "PRESSES": str(presses)}
         subprocess.run([*command, *(["-k", only] if only else [])], cwd=ROOT, env=env, check=True)
-        told = [json.loads(line) for line in lines.read_text().splitlines()]
-    return {each.pop("name"): each for each in told}
+        panels = [json.loads(line) for line in lines.read_text().splitlines()]
+    return {each.pop("name"): each for each in panels}
 
 
 def main():
@@ -67,7 +68,7 @@ def main():
         print(f"{name:18}" + ", ".join(f"{what} {value}" for what, value in figures.items()))
     if not options.only:
         RESULTS.parent.mkdir(exist_ok=True)
-        write_whole(RESULTS, (json.dumps({"machine": here, "panels": panels}, indent=1) + "\n").encode())
+        write_whole(RESULTS, dumps({"machine": here, "panels": panels}))
 
 
 if __name__ == "__main__":

@@ -3,13 +3,13 @@
     python bench/run.py [--only NAME,...] [--json FILE]
     python bench/run.py --list    anywhere: names the cases, which stand in bench/cases/, a file per family of kernels
 
---only: cases whose name ("rmsnorm 8192x8192 bf16") begins with one of the names; what else the file holds, the roofs
-among it, stays as it is, and was measured with the same versions, or nothing is run.
---json: where to write; bench/results/<gpu>.json unless given. Peers that are not installed are left out and named.
+--only: cases whose name ("rmsnorm 8192x8192 bf16") begins with one of the names. What else the file holds stays as it
+is, copy bandwidth and matmul throughput included. It must have been measured with the same versions, or nothing runs.
+--json: where to write, by default bench/results/<gpu>.json. Peers that are not installed are left out and named.
 
-What is written: instruments/results.py. The figures of the other scripts in that file stay.
+instruments/results.py describes the records. The figures of the other scripts in that file stay.
 
-Exit status: 0; 1 where one of the course's kernels is slower than its record by more than NOISE, or wrong by more than
+Exit status: 0; 1 where one of the course's kernels is slower than its record by more than NOISE, or its error is above
 the limit for its dtype (the new figures are written all the same); 2 for wrong use or without a GPU.
 """
 
@@ -33,9 +33,9 @@ from instruments import results, timing
 from instruments.backend import tl, triton
 from instruments.gpus import dtype_name
 from instruments.results import Case, Figures, Launches, Timed
-from kernels.tolerances import LIMITS
+from kernels.shared.tolerances import LIMITS
 
-NOISE = 0.05  # runs on different machines of one kind differ by this much
+NOISE = 0.05  # runs on different machines of one kind differ by up to this much
 
 
 @triton.jit
@@ -50,7 +50,7 @@ def relative_error(result, reference) -> float:
 
 
 def measure(case, absent: set) -> Case:
-    """The record of one of bench/cases/: every implementation checked, then all timed in turns."""
+    """The record of one of bench/cases/: every implementation is checked, then all are timed in turns."""
     args = case.arguments()
     reference = case.reference(*args)
     functions, errors = {}, {}
@@ -92,6 +92,7 @@ def measure(case, absent: set) -> Case:
             )
             for name, function in functions.items()
         },
+        kernel_hash=case.kernel_hash,
     )
 
 
@@ -118,7 +119,7 @@ def liger() -> str | None:
 
 
 def roofs() -> dict:
-    """What everything else is compared with, as fields of Figures."""
+    """Copy bandwidth, matmul throughput and launch overhead of this machine, as fields of Figures."""
     x = torch.zeros(1024, device="cuda")
     empty_kernel[(1,)](x, BLOCK=1)
     return {
@@ -132,31 +133,31 @@ def roofs() -> dict:
 
 
 def need_same(recorded, here: dict):
-    """Raise ValueError unless what some figures are to stand beside was measured on this GPU with these versions."""
+    """Raise ValueError unless the recorded figures were measured on this GPU with these versions."""
     for name in ("device", "torch", "triton", "liger"):
         if name in here and (was := getattr(recorded, name)) != here[name]:
             raise ValueError(
-                f"--only: {name} is {here[name]} here and {was} in the recorded figures, beside which new ones would "
-                "stand; measure all of them, or write elsewhere"
+                f"--only: {name} is {here[name]} here and {was} in the recorded figures; figures of two versions are "
+                "not mixed in one file: measure all cases, or write to another file"
             )
 
 
 def complaints(case: Case, expected: list[str], before: Case | None) -> list:
-    """Why the course's own implementations of a case do not pass: without figures, wrong, or slower than recorded.
+    """Why the course's own implementations of a case do not pass: no figures, wrong, or slower than recorded.
 
-    They are called bytes-first, with more words or none; in a study of variants all are the course's own.
+    Their names begin with bytes-first. In a study of variants all implementations are the course's own.
     """
     own = [name for name in expected if name.startswith("bytes-first")] or expected
-    found = [f"{case.name}: {name} has no figures" for name in own if name not in case.impl]
+    faults = [f"{case.name}: {name} has no figures" for name in own if name not in case.impl]
     for name in own:
         if (timed := case.impl.get(name)) is None:
             continue
         limit = LIMITS[case.dtype]
         if not timed.error <= limit:
-            found.append(f"{case.name}, {name}: error {timed.error:.1e}, limit {limit:.1e}")
+            faults.append(f"{case.name}, {name}: error {timed.error:.1e}, limit {limit:.1e}")
         if before and name in before.impl and timed.gbps < before.gbps(name) * (1 - NOISE):
-            found.append(f"{case.name}, {name}: {timed.gbps:,.0f} GB/s, recorded {before.gbps(name):,.0f}")
-    return found
+            faults.append(f"{case.name}, {name}: {timed.gbps:,.0f} GB/s, recorded {before.gbps(name):,.0f}")
+    return faults
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -171,9 +172,9 @@ def main(arguments: list[str] | None = None) -> int:
     if not torch.cuda.is_available():
         print("bench/run.py: this machine has no GPU to time on", file=sys.stderr)
         return 2
-    wanted = bench_cases.wanted(options.only)
-    chosen = [c for c in bench_cases.cases() if not wanted or c.name.startswith(wanted)]
-    if not chosen:
+    names = bench_cases.names_in(options.only)
+    selection = [c for c in bench_cases.cases() if not names or c.name.startswith(names)]
+    if not selection:
         parser.error(
             f"--only: no case begins with {options.only!r}, expected one of: "
             + ", ".join(c.name for c in bench_cases.cases())
@@ -182,19 +183,22 @@ def main(arguments: list[str] | None = None) -> int:
     here = {**versions(), "liger": liger()}
     try:
         old = results.read(path) if path.exists() else None
-        if old and wanted:
+        if old and names:
             need_same(old, here)
     except ValueError as error:
         parser.error(str(error))
     before = {case.name: case for case in old.cases} if old else {}
-    if old and wanted:
+    if old and names:
         figures, cases = msgspec.structs.replace(old, date=here["date"]), dict(before)
     else:
-        figures, cases = Figures(**here, **roofs()), {}
+        roofs_here = roofs()
+        figures, cases = Figures(**here, **roofs_here), {}
         if old:
-            figures = msgspec.structs.replace(figures, counters=old.counters, machine=old.machine, peaks=old.peaks)
+            new = (*here, *roofs_here, "cases", "absent_peers")
+            others = {name: getattr(old, name) for name in Figures.__struct_fields__ if name not in new}
+            figures = msgspec.structs.replace(figures, **others)
     absent, bad = set(figures.absent_peers), []
-    for case in tqdm(chosen, desc="bench", unit="case"):
+    for case in tqdm(selection, desc="bench", unit="case"):
         record = measure(case, absent)
         cases[record.name] = record
         bad += complaints(record, list(case.implementations), before.get(record.name))

@@ -1,9 +1,16 @@
-"""The README's table of measured figures, written between its markers from bench/results/h200.json.
+"""docs/results.md: recorded figures, a section per lesson, written between its markers from bench/results/h200.json.
 
 python bench/table.py            write it
-python bench/table.py --check    exit 1 where the README shows something else
+python bench/table.py --check    exit 1 where it shows something else
+python bench/table.py --stale    name the records whose kernels have changed since; exit 1 if there are any
+python bench/table.py --stamp    give records without a hash that of today's kernels; with --all, every record
+
+--stamp claims that the kernels of today are those that were timed: it is for records older than the hashes and, with
+--all, for a change of names alone. The scripts that measure write the hash themselves.
 """
 
+import argparse
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,16 +19,33 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from instruments import results
+from instruments import contents, results
 from instruments.files import between, write_whole
 from instruments.results import Case, Figures
 
-README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "results.md"
 BEGIN, END = "<!-- results:begin -->\n", "<!-- results:end -->\n"
 NOTHING = "No figures are recorded yet.\n"
+#: The first pattern that a kernel's name begins with says to which lesson it belongs; others come last.
+LESSONS = {
+    r"copy": "01",
+    r"row_sum": "02",
+    r"matmul_bias_gelu|add$|pointwise|bias_gelu|swiglu(_backward)?$": "04",
+    r"matmul": "03",
+    r"rmsnorm_quantize|swiglu_quantize|quantize|dequantize|weight_only": "09",
+    r"rmsnorm|add_rmsnorm": "05",
+    r"layernorm": "05b",
+    r"softmax|causal_softmax": "06",
+    r"attention_backward": "08b",
+    r"attention_decode": "08d",
+    r"attention_limits|attention_steps": "08c",
+    r"attention": "08",
+    r"scaled_matmul|block_scaled|mx_": "09b",
+    r"grouped_matmul|moe": "11",
+}
 NAMES = {
     "bytes-first": "this course",
-    "bytes-first, gluon": "its Gluon kernel",
+    "bytes-first, gluon": "this course, Gluon",
     "torch": "torch",
     "cudnn": "cuDNN",
     "fa2": "FA2",
@@ -29,9 +53,21 @@ NAMES = {
     "torch.compile": "torch.compile",
     "torch.compile, max-autotune": "max-autotune",
     "liger": "Liger",
-    "eager ops": "eager ops",
-    "loop": "a loop",
+    "quack": "QuACK",
+    "fa4": "FA4",
+    "eager ops": "unfused",
+    "loop": "loop over experts",
 }
+
+
+def lesson_of(kernel: str) -> str:
+    """The number of the lesson that a recorded kernel belongs to, '' where no pattern names it."""
+    return next((lesson for pattern, lesson in LESSONS.items() if re.match(pattern, kernel)), "")
+
+
+def _short(case: Case) -> bool:
+    """Whether a time of the case is from before a replay lasted a millisecond."""
+    return any(timed.calls == 0 for timed in case.impl.values())
 
 
 def _rows(cases: list[Case], figure: Callable) -> str:
@@ -46,54 +82,86 @@ def _rows(cases: list[Case], figure: Callable) -> str:
         best = max(figures.values(), default=None)
         cells = ["" if name not in figures else f"{figures[name]:,.0f}" for name in names]
         cells = [f"**{cell}**" if figures.get(name) == best else cell for name, cell in zip(names, cells)]
-        shape = " x ".join(f"{size:,}" for size in case.shape)
+        shape = " x ".join(f"{size:,}" for size in case.shape) + (" †" if _short(case) else "")
         lines.append(f"| {case.kernel} | {shape} | {case.dtype} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _waits_for_arithmetic(case: Case, recorded: Figures) -> bool:
-    """Whether a case has more FLOPs to a byte than the measured roofs, of matrix products and of copying, are apart."""
+def _is_compute_bound(case: Case, recorded: Figures) -> bool:
+    """Whether a case's arithmetic intensity is above the ridge point that was measured."""
     ridge = recorded.matmul_tflops["bf16"] * 1e12 / (recorded.copy_gbps * 1e9)
     return case.flops / case.bytes > ridge
 
 
-def table() -> str:
-    """The tables in Markdown, or one sentence where nothing is recorded."""
-    if "h200" not in results.recorded():
-        return NOTHING
-    recorded = results.load("h200")
-    cases = [case for case in recorded.cases if NAMES.keys() & case.impl]  # a study of variants has none of them
-    heavy = [case for case in cases if _waits_for_arithmetic(case, recorded)]
-    text = _rows([case for case in cases if case not in heavy], Case.gbps)
+def _section(lesson: str, cases: list[Case], recorded: Figures) -> str:
+    """A lesson's heading and its tables: memory-bound cases in GB/s, compute-bound ones in TFLOP/s."""
+    (path,) = (ROOT / "lessons").glob(f"{lesson}_*.ipynb") if lesson else [None]
+    text = f"## [{contents.described(path).title}](../lessons/{path.name})\n" if path else "## Other kernels\n"
+    heavy = [case for case in cases if _is_compute_bound(case, recorded)]
+    light = [case for case in cases if case not in heavy]
+    if light:
+        text += "\nGB/s of minimum traffic:\n\n" + _rows(light, Case.gbps)
     if heavy:
-        text += "\nIn TFLOP/s, where arithmetic is the limit:\n\n" + _rows(heavy, Case.tflops)
-    text += (
-        f"\nMeasured on {recorded.provenance}. Copying a large tensor with torch reached "
-        f"{recorded.copy_gbps:,.0f} GB/s there, read plus written.\n"
-    )
-    if any(timed.calls == 0 for case in cases for timed in case.impl.values()):
-        long = sorted({case.kernel for case in cases if all(timed.calls for timed in case.impl.values())})
-        text += (
-            "\nA replay is to last a millisecond: 3 to 10 us of it pass between event and kernel. "
-            + (f"That holds for {', '.join(long)}; all else" if long else "All of this")
-            + " was timed before, in replays as short as 60 us, and calls of less than 200 us read 2 to 8% too slow.\n"
-        )
+        text += "\nTFLOP/s:\n\n" + _rows(heavy, Case.tflops)
     return text
 
 
-def with_table(readme: str) -> str:
-    """The README's text with the current table between the markers."""
-    return between(readme, BEGIN, END, table())
+def table() -> str:
+    """Every lesson's tables in Markdown, or one sentence where nothing is recorded."""
+    if "h200" not in results.gpus_on_record():
+        return NOTHING
+    recorded = results.load("h200")
+    cases = [case for case in recorded.cases if NAMES.keys() & case.impl]  # a study of variants has none of them
+    lessons = sorted({lesson_of(case.kernel) for case in cases}, key=lambda lesson: (not lesson, lesson))
+    text = (
+        f"Measured on {recorded.provenance}. Copying a large tensor with torch reached "
+        f"{recorded.copy_gbps:,.0f} GB/s there, reads plus writes.\n"
+    )
+    if any(map(_short, cases)):
+        text += (
+            "\n† Timed in short replays, of 60 µs and more. Since then a replay lasts at least a millisecond, "
+            "because 3 to 10 µs pass between a timing event and the kernel: "
+            "a call below 200 µs may read 2 to 8% too slow here.\n"
+        )
+    for lesson in lessons:
+        text += "\n" + _section(lesson, [case for case in cases if lesson_of(case.kernel) == lesson], recorded)
+    return text
 
 
-def main() -> int:
-    text = README.read_text(encoding="utf-8")
+def with_table(page: str) -> str:
+    """The page's text with the current tables between the markers."""
+    return between(page, BEGIN, END, table())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--check", action="store_true", help="exit 1 where the page shows something else")
+    how.add_argument("--stale", action="store_true", help="name the records whose kernels have changed since")
+    how.add_argument("--stamp", action="store_true", help="write today's hash into records without one")
+    parser.add_argument("--all", action="store_true", help="with --stamp: into every record")
+    options = parser.parse_args(arguments)
+    if options.all and not options.stamp:
+        parser.error("--all: goes with --stamp")
+    if options.stale or options.stamp:
+        from bench import kernel_hashes  # imports every kernel, which the table does not need
+
+        if options.stamp:
+            print(f"{kernel_hashes.stamp_files(options.all)} records have a new hash")
+            return 0
+        stale, unstamped = kernel_hashes.stale_records()
+        for name in stale:
+            print(f"{name}: its kernel has changed since it was timed")
+        if unstamped:
+            print(f"records without a hash: {len(unstamped)}; python bench/table.py --stamp writes them")
+        return int(bool(stale))
+    text = PAGE.read_text(encoding="utf-8")
     current = with_table(text)
-    if "--check" in sys.argv[1:]:
+    if options.check:
         if text != current:
-            print("README.md does not show the figures of bench/results/h200.json: run python bench/table.py")
+            print("docs/results.md does not show the figures of bench/results/h200.json: run python bench/table.py")
         return int(text != current)
-    write_whole(README, current.encode())
+    write_whole(PAGE, current.encode())
     return 0
 
 

@@ -1,7 +1,7 @@
 """Where kernels run: compiled on a GPU, or in the interpreter, chosen per launch and by itself.
 
 Importing this module is all a kernel file does about it. With a GPU, launches are Triton's own. Without one, and inside
-`interpret()`, they are redirected to instruments/interpreter.py. The environment variable TRITON_INTERPRET is never
+`interpret()`, they are redirected to instruments/interpreter/. The environment variable TRITON_INTERPRET is never
 set: under it nothing could be compiled any more. Where triton is missing (it has wheels for Linux only), stand-ins let
 the kernel files be imported, so that traffic models and panels work, and a launch says what to do.
 """
@@ -80,6 +80,17 @@ def _launcher() -> Callable | None:
     return next((launcher for owner, launcher, _ in reversed(_launchers) if foreign or owner in (None, thread)), None)
 
 
+def redirects() -> bool:
+    """Whether launches are redirected or observed now, as on a machine without a GPU, under a meter or `watch`."""
+    return bool(_launchers or _observers)
+
+
+def triton_launches():
+    """A context inside which compiled launches go Triton's own way, without instruments/launcher.py; bench/host.py
+    compares the two."""
+    raise RuntimeError(NO_TRITON)
+
+
 def _route():
     """Put the redirecting run in place, or Triton's own, as _launchers and _observers ask; `_install` makes it."""
 
@@ -104,8 +115,11 @@ def _install():
 
     While nothing redirects or observes, JITFunction.run is Triton's own, and a launch costs what it costs anywhere.
     """
-    global _route
+    global _route, triton_launches
+    from instruments.launcher import quick
+
     compiled_run, compiled_call, tuned_run = JITFunction.run, JITFunction.__call__, Autotuner.run
+    quick_run = quick(compiled_run)
 
     def run(self, *args, grid, warmup, **kwargs):
         if warmup:
@@ -144,7 +158,18 @@ def _install():
         return self.fn.run(*args, **kwargs, **config.all_kwargs())
 
     def _route():
-        JITFunction.run = run if _launchers or _observers else compiled_run
+        JITFunction.run = run if redirects() else quick_run
+
+    @contextmanager
+    def triton_launches():
+        nonlocal quick_run
+        quick_run, before = compiled_run, quick_run
+        _route()
+        try:
+            yield
+        finally:
+            quick_run = before
+            _route()
 
     JITFunction.__call__, Autotuner.run = call, autotuned
 
@@ -174,9 +199,19 @@ def _stand_ins():
         Config=lambda *a, **k: None,
         language=language,
         __version__="missing",
-        cdiv=lambda a, b: -(-a // b),
-        next_power_of_2=lambda n: 1 << max(0, n - 1).bit_length(),
+        cdiv=cdiv,
+        next_power_of_2=next_power_of_2,
     ), language
+
+
+def cdiv(a: int, b: int) -> int:
+    """a / b, rounded up, on the host: `triton.cdiv` without its handling of constexprs, which takes microseconds."""
+    return -(-a // b)
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of two that is at least n, on the host: `triton.next_power_of_2` in less time."""
+    return 1 << max(0, n - 1).bit_length()
 
 
 def mode() -> str:
@@ -257,9 +292,9 @@ def recording(callback: Callable):
     global _alternatives
 
     def launcher(kernel, grid, args, kwargs):
-        told = dict(_alternatives)
+        alternatives = dict(_alternatives)
         _alternatives.clear()
-        callback(replace(_record(kernel, grid, args, kwargs), **told))
+        callback(replace(_record(kernel, grid, args, kwargs), **alternatives))
 
     before, _alternatives = _alternatives, {}
     try:
@@ -279,7 +314,7 @@ def captured():
 
 def _self_test():
     """Interpret, compile, interpret: on a Triton that the course was not tried with, one sentence says what breaks."""
-    from instruments.compiled import compile_launch
+    from instruments import compiler
 
     def step(name, ok):
         if not ok:
@@ -296,7 +331,7 @@ def _self_test():
         step(attempt, torch.equal(y, x + x.float().sum().to(x.dtype)))
         with captured() as records:
             _probe_kernel[(1,)](x, y, 6, BLOCK=8)
-        step("compiling for sm_80", bool(compile_launch(records[0], arch=80).ptx))
+        step("compiling for sm_80", bool(compiler.binary(records[0], arch=80).asm["ptx"]))
 
 
 if triton is None:
@@ -322,13 +357,16 @@ if triton.__version__ != "missing" and not triton.__version__.startswith(TRIED):
 __all__ = [
     "LaunchRecord",
     "captured",
+    "cdiv",
     "describe",
     "device",
     "interpret",
     "launching",
     "mode",
+    "next_power_of_2",
     "observe",
     "recording",
+    "redirects",
     "tl",
     "triton",
 ]

@@ -138,7 +138,7 @@ def _in_step(order: Sequence, in_flight: int, steps: int) -> Iterator:
     """(step, rows of tiles, columns of tiles) as waves of programs touch them together; step `steps` is the store."""
     for first in range(0, len(order), in_flight):
         wave = order[first : first + in_flight]
-        rows, cols = _first_seen(m for m, _ in wave), _first_seen(n for _, n in wave)
+        rows, cols = _first_uses(m for m, _ in wave), _first_uses(n for _, n in wave)
         for step in range(steps):
             yield step, rows, cols
         yield steps, *zip(*wave)
@@ -170,6 +170,6 @@ def _parts(size: int, block: int) -> list:
     return [min(block, size - start) for start in range(0, size, block)]
 
 
-def _first_seen(items: Iterable) -> list:
+def _first_uses(items: Iterable) -> list:
     """Each item once, in order of first appearance."""
     return list(dict.fromkeys(items))

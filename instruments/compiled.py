@@ -1,12 +1,13 @@
 """Compiles a kernel for any NVIDIA architecture, with or without a GPU, and reads what came out.
 
-Triton's own pipeline runs up to the cubin (ptxas travels with Triton's wheel), with the specialisation that a real
-launch would get: a size divisible by 16 is known to be so, a size of 1 is folded in. Nothing is loaded or run.
+Triton's own pipeline runs up to the cubin (ptxas comes with Triton's wheel), with the specialization that a real launch
+would get (compiler.py). Nothing is loaded or run.
 """
 
 import re
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +16,8 @@ from typing import Any
 
 import torch
 
-from instruments import backend
-from instruments.backend import LaunchRecord, triton
-
-ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+from instruments import backend, compiler
+from instruments.backend import LaunchRecord
 
 #: SASS opcodes of the matrix units, newest first, and the name each goes by in PTX.
 MATRIX_SASS = {
@@ -69,10 +68,17 @@ class Compiled:
     @property
     def opcodes(self) -> dict:
         """{SASS opcode, modifiers included: how often it stands in the code}."""
-        counts: dict = {}
-        for opcode in re.findall(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)", self.sass):
-            counts[opcode] = counts.get(opcode, 0) + 1
-        return counts
+        return _opcodes(self.sass)
+
+    @property
+    def loops(self) -> list[dict]:
+        """Of each loop around Hopper's matrix instructions that ends in a conditional branch, in order: {SASS opcode
+        without modifiers: how often it stands there}."""
+        lines = self.sass.splitlines()
+        labels = {line.rstrip(":"): at for at, line in enumerate(lines) if re.fullmatch(r"\.L_x_\d+:", line)}
+        ends = [(labels.get(match[1], at), at) for at, line in enumerate(lines) if (match := _BRANCH.search(line))]
+        spans = [span for span in ends if "HGMMA" in "\n".join(lines[span[0] : span[1]])]
+        return [_opcodes("\n".join(lines[start : end + 1]), modifiers=False) for start, end in spans]
 
     @property
     def matrix_instruction(self) -> str | None:
@@ -107,6 +113,16 @@ class Compiled:
         )
 
 
+#: a conditional branch in SASS, and its label
+_BRANCH = re.compile(r"@!?U?P\w+\s+BRA(?:\.\w+)* `\((\.L_x_\d+)\)")
+
+
+def _opcodes(sass: str, modifiers: bool = True) -> dict:
+    """{opcode: how often it stands in the code}."""
+    found = re.findall(r"/\*[0-9a-f]+\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]+)", sass)
+    return dict(Counter(opcode if modifiers else opcode.partition(".")[0] for opcode in found))
+
+
 def _tool(name: str, options: list, cubin: bytes) -> str:
     """Run one of the binary tools that Triton's wheel carries over a cubin."""
     import triton.backends.nvidia as nvidia
@@ -118,59 +134,15 @@ def _tool(name: str, options: list, cubin: bytes) -> str:
         return subprocess.run([path, *options, file.name], capture_output=True, text=True, check=True).stdout
 
 
-def _specialised(launch: LaunchRecord, arch: int) -> tuple:
-    """(source, target, options) of what one recorded launch would run on `arch`, as Triton's compiler takes them."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, make_backend
-    from triton.runtime.jit import create_function_from_signature
-
-    if arch not in ARCHITECTURES:
-        raise ValueError(f"arch: got {arch}, expected one of {', '.join(map(str, ARCHITECTURES))}")
-    kernel = launch.kernel
-    target = GPUTarget("cuda", arch, 32)
-    target_backend = make_backend(target)
-    bind = create_function_from_signature(kernel.signature, kernel.params, target_backend)
-    options = {"debug": False, **launch.options}
-    bound, specialization, extra = bind(**launch.args, **options)
-    options, signature, constexprs, attrs = kernel._pack_args(target_backend, options, bound, specialization, extra)
-    source = ASTSource
-    if kernel.is_gluon():
-        from triton.experimental.gluon._runtime import GluonASTSource as source
-    return source(kernel, signature, constexprs, attrs), target, options
-
-
 def front_end(launch: LaunchRecord, arch: int = 90) -> str:
     """The TTIR of what one recorded launch would run: all that Triton's front end checks, in a tenth of the time of
     compiling. Raises what the front end raises."""
-    from triton._C.libtriton import ir
-    from triton.compiler import make_backend
-
-    from instruments.interpreter import language_lock
-
-    source, target, options = _specialised(launch, arch)
-    target_backend = make_backend(target)
-    context = ir.context()
-    ir.load_dialects(context)
-    target_backend.load_dialects(context)
-    with language_lock:  # another thread may be interpreting
-        return str(
-            source.make_ir(
-                target,
-                options,
-                target_backend.get_codegen_implementation(options),
-                target_backend.get_module_map(),
-                context,
-            )
-        )
+    return compiler.ttir(launch, arch)
 
 
 def compile_launch(launch: LaunchRecord, arch: int = 90) -> Compiled:
     """Compile what one recorded launch would run, for `arch` (75, 80, 86, 89, 90, 100 or 120)."""
-    from instruments.interpreter import language_lock
-
-    source, target, options = _specialised(launch, arch)
-    with language_lock:  # another thread may be interpreting
-        binary = triton.compile(source, target=target, options=options.__dict__)
+    binary = compiler.binary(launch, arch)
     return Compiled(
         launch.name, arch, binary.asm["ptx"], binary.asm["cubin"], binary.metadata.shared, binary.metadata.num_warps
     )

@@ -3,13 +3,16 @@
     python -m instruments.contents            write it into the README
     python -m instruments.contents --check    exit 1 where the README shows something else
 
-A lesson is a notebook in lessons/. Its line has its title; what its metadata say under `bytes_first.about`, if
-anything; and the exercise and the solution that have its file's name.
+A lesson is a notebook in lessons/. Its line has its title; from `bytes_first` in its metadata what it is `about`, its
+`minutes` and the numbers of the lessons that it `needs`; and the exercise and the solution that have its file's name.
+A lesson whose text says "about 40 minutes" needs no `minutes`. An exercise takes the minutes of its tasks' cards.
 """
 
 import argparse
 import json
+import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from instruments.files import between, write_whole
@@ -18,29 +21,59 @@ ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- lessons:begin -->\n", "<!-- lessons:end -->\n"
 
 
-def described(path: Path) -> tuple[str, str]:
-    """A notebook's title and what it is about, '' where its metadata do not say; ValueError where it has no title."""
+@dataclass(frozen=True)
+class Lesson:
+    """What a lesson says of itself; '', 0 and () where it does not say."""
+
+    title: str
+    about: str
+    minutes: int
+    needs: tuple[str, ...]
+
+
+def _read(path: Path) -> tuple[dict, str]:
+    """A notebook's `bytes_first` metadata and the text of its Markdown cells."""
     nb = json.loads(path.read_text(encoding="utf-8"))
-    texts = ("".join(cell["source"]) for cell in nb["cells"] if cell["cell_type"] == "markdown")
-    titles = [line[2:].strip() for text in texts for line in text.splitlines() if line.startswith("# ")]
-    if not titles:
+    text = "\n".join("".join(cell["source"]) for cell in nb["cells"] if cell["cell_type"] == "markdown")
+    return nb["metadata"].get("bytes_first", {}), text
+
+
+def described(path: Path) -> Lesson:
+    """What a lesson says of itself; ValueError where it has no title."""
+    metadata, text = _read(path)
+    title = re.search(r"^# (.+)$", text, re.MULTILINE)
+    if not title:
         raise ValueError(f"{path}: has no title, expected a Markdown cell with a line '# NN Title'")
-    return titles[0], nb["metadata"].get("bytes_first", {}).get("about", "")
+    minutes = re.search(r"\babout (\d+) minutes", text, re.IGNORECASE)
+    return Lesson(
+        title[1].strip(),
+        metadata.get("about", ""),
+        int(minutes[1]) if minutes else metadata.get("minutes", 0),
+        tuple(metadata.get("needs", ())),
+    )
 
 
-def _link(words: str, folder: str, name: str, course: str) -> str:
-    return f"[{words}]({course}{folder}/{name})" if (ROOT / folder / name).exists() else ""
+def _exercise(path: Path, course: str) -> str:
+    """A link to an exercise, with the number of its tasks and the minutes of their cards, '' where there is none."""
+    if not path.exists():
+        return ""
+    minutes = [int(found) for found in re.findall(r"· (\d+) minutes ·", _read(path)[1])]
+    tasks = f"{len(minutes)} task{'s' * (len(minutes) > 1)}, {sum(minutes)} min" if minutes else "exercise"
+    return f"[{tasks}]({course}exercises/{path.name})"
 
 
 def table(course: str = "") -> str:
     """A line per lesson, in the order of their numbers. course: the way to the course's folder, as '../'."""
-    lines = ["| lesson | exercise | solution |", "|---|---|---|"]
+    lines = ["| lesson | minutes | builds on | exercise | solution |", "|---|---:|---|---|---|"]
     for path in sorted((ROOT / "lessons").glob("*.ipynb")):
-        title, about = described(path)
+        lesson = described(path)
+        solution = (ROOT / "solutions" / path.name).exists()
         cells = (
-            _link(title, "lessons", path.name, course) + (f": {about}" if about else ""),
-            _link("exercise", "exercises", path.name, course),
-            _link("solution", "solutions", path.name, course),
+            f"[{lesson.title}]({course}lessons/{path.name})" + (f": {lesson.about}" if lesson.about else ""),
+            str(lesson.minutes or ""),
+            ", ".join(lesson.needs),
+            _exercise(ROOT / "exercises" / path.name, course),
+            f"[solution]({course}solutions/{path.name})" if solution else "",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

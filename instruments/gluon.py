@@ -10,7 +10,7 @@ from instruments.backend import tl, triton
 if triton.__version__ == "missing":
     gluon, gl = triton, tl
     TensorDescriptor = mbarrier = fence_async_shared = load_tile = store_tile = store_wait = None
-    arrive_when_copied = copy_rows = reinterpret = warpgroup_mma = warpgroup_mma_wait = None
+    arrive_when_copied = barrier = copy_rows = reinterpret = warpgroup_mma = warpgroup_mma_wait = None
 else:
     from triton.experimental import gluon
     from triton.experimental.gluon import language as gl
@@ -30,12 +30,14 @@ else:
     store_wait = tma.store_wait
     copy_rows = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared  # from 3.9 on
     arrive_when_copied = async_copy.mbarrier_arrive
+    barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # renamed in 3.7
     tile_type = gl.shared_memory_descriptor  # its method lost its underscore between 3.7 and 3.9
     reinterpret = tile_type.reinterpret if hasattr(tile_type, "reinterpret") else tile_type._reinterpret
 
 __all__ = [
     "TensorDescriptor",
     "arrive_when_copied",
+    "barrier",
     "copy_rows",
     "fence_async_shared",
     "gl",

@@ -25,7 +25,7 @@ class Answer:
         return f"{self.ops:2} ops -> {len(self.groups)}: " + "; ".join(self.groups)
 
 
-def _asked(function, *args) -> Answer:
+def _ask(function, *args) -> Answer:
     from functorch.compile import make_boxed_func
     from torch._dynamo.backends.common import aot_autograd
     from torch._inductor import config
@@ -34,7 +34,7 @@ def _asked(function, *args) -> Answer:
     from torch._inductor.graph import GraphLowering
     from torch._inductor.virtualized import V
 
-    found = []
+    answers = []
 
     def schedule(graph, inputs):
         order = [node for node in graph.graph.nodes if node.op == "call_function"]
@@ -48,12 +48,12 @@ def _asked(function, *args) -> Answer:
             names = dict.fromkeys(str(op.target).split(".")[1].strip("_") for op in order if op in ops)
             if names:
                 groups.append(" ".join(names) + (", a library's" if "Extern" in type(node).__name__ else ""))
-        found.append(Answer(len(order), groups))
+        answers.append(Answer(len(order), groups))
         return make_boxed_func(graph.forward)
 
     torch._dynamo.reset()
     torch.compile(function, backend=aot_autograd(fw_compiler=schedule, decompositions=select_decomp_table()))(*args)
-    return found[0]
+    return answers[0]
 
 
 def groups(function, *args) -> Answer:
@@ -63,7 +63,7 @@ def groups(function, *args) -> Answer:
     included.
     """
     try:
-        return _asked(function, *args)
+        return _ask(function, *args)
     except Exception as problem:
         return Answer(problem=f"This PyTorch does not let its compiler be asked ({type(problem).__name__}).")
 
@@ -99,12 +99,12 @@ def saved_for_backward(function, *args, partition: str) -> Answer:
 def after_patterns(function, *args) -> Answer:
     """The products, exponentials and attention that stand in function(*args) once Inductor has put library calls in
     place of the patterns it knows, in order; ops: how many the graph has then."""
-    found = []
+    answers = []
 
     def look(graph, inputs, **options):
         calls = [node.target for node in graph.graph.nodes if node.op == "call_function"]
         ops = [getattr(call, "overloadpacket", call).__name__.strip("_") for call in calls]
-        found.append(Answer(len(ops), [name for name in ops if name in _WORTH_A_NAME or "attention" in name]))
+        answers.append(Answer(len(ops), [name for name in ops if name in _WORTH_A_NAME or "attention" in name]))
 
         def run(*inputs):
             return graph(*(inputs[0] if len(inputs) == 1 and isinstance(inputs[0], list) else inputs))
@@ -118,6 +118,6 @@ def after_patterns(function, *args) -> Answer:
         torch._dynamo.reset()
         with torch.no_grad():
             torch.compile(function, backend=lambda graph, inputs: compile_fx(graph, inputs, inner_compile=look))(*args)
-        return found[0]
+        return answers[0]
     except Exception as problem:
         return Answer(problem=f"This PyTorch does not let its compiler be asked ({type(problem).__name__}).")

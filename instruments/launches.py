@@ -65,12 +65,17 @@ class Launch:
 
 @dataclass
 class Call:
-    """A recorded call. returned: what it returned, tensors as views. made: addresses of the storages that it made.
-    touched: whether something other than a kernel changed a returned tensor after the last launch."""
+    """A recorded call.
+
+    Attributes:
+        returned: what it returned, tensors as views.
+        new_storages: addresses of the storages that it allocated.
+        touched: whether something other than a kernel changed a returned tensor after the last launch.
+    """
 
     launches: list = field(default_factory=list)
     returned: list = field(default_factory=list)
-    made: set = field(default_factory=set)
+    new_storages: set = field(default_factory=set)
     touched: bool = False
 
     def form(self) -> str:
@@ -139,7 +144,7 @@ class _Recording:
     def end(self, returned) -> None:
         items = list(returned)[:100] if isinstance(returned, (tuple, list)) else [returned]
         self.call.returned = [self._value(item, None) for item in items]
-        self.call.made = set(self.numbers) - set(self.arguments)
+        self.call.new_storages = set(self.numbers) - set(self.arguments)
         self.call.touched = any(self._touched(item) for item in items)
 
     def _value(self, value, before: dict | None):
@@ -247,13 +252,16 @@ def kernel_of(value):
 class Player:
     """The launches of a recorded call as a function of its inputs.
 
-    names: of the inputs. poison: fill new tensors with what they held when they were recorded, NaN where they were not
-    initialized; only a timed call does without. chosen: {number of a launch: the config to launch}.
+    Attributes:
+        names: of the inputs.
+        poison: fill new tensors with what they held when they were recorded, and with NaN where they were not
+            initialized; only a timed call does without.
+        choices: {number of a launch: the config of an autotuner to launch}.
     """
 
     def __init__(self, call: Call, names: list, poison: bool = True):
         self.call, self.names, self.poison = call, names, poison
-        self.chosen: dict[int, Launch] = {}
+        self.choices: dict[int, Launch] = {}
         self.contents: dict = {}  # of states, on the device: a CUDA graph cannot copy from the host
 
     def __call__(self, *arguments) -> tuple:
@@ -262,7 +270,7 @@ class Player:
         for number, launch in enumerate(self.call.launches):
             for storage, state in launch.before.items():
                 self._fill(storages, storage, state, inputs)
-            launch = self.chosen.get(number, launch)
+            launch = self.choices.get(number, launch)
             values = {name: self._value(value, storages) for name, value in launch.args.items()}
             launch.kernel[launch.grid](**values, **launch.options)
         return tuple(self._value(item, storages) for item in self.call.returned)
@@ -274,14 +282,14 @@ class Player:
         for number, launch in enumerate(self.call.launches):
             seconds = {}
             for choice, config in enumerate([launch, *launch.configs] if launch.configs else []):
-                self.chosen[number] = config
+                self.choices[number] = config
                 try:
                     self(*arguments.values())
                     seconds[choice] = from_graphs({"": self}, tuple(arguments.values()), 1 << 28)[""].median
                 except Exception:  # this GPU refuses the config
                     continue
             if seconds:
-                self.chosen[number] = [launch, *launch.configs][min(seconds, key=seconds.get)]
+                self.choices[number] = [launch, *launch.configs][min(seconds, key=seconds.get)]
 
     def _fill(self, storages: dict, number: int, state: State, inputs: dict) -> None:
         if state.argument:

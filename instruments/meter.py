@@ -1,12 +1,12 @@
-"""The meter: what a kernel really asks memory for, per tensor, counted while it runs in the interpreter.
+"""The meter: the bytes that a kernel requests, per tensor, counted while it runs in the interpreter.
 
 `meter(function, ...)` calls a public function, unchanged, and counts every load, store and atomic of every kernel it
 launches: bytes requested and unique bytes per tensor, accesses outside a tensor (named by tensor, program and index,
 and not performed), and elements of an output that no program ever wrote. It works on any kernel, in any notebook, also
 where kernels are otherwise compiled.
 
-Requested bytes are what the programs ask for. What DRAM moves lies between the unique bytes (a perfect cache) and the
-requested ones (no cache); only a GPU's counters tell where.
+Requested bytes are what the programs' loads and stores ask for. DRAM traffic lies between the unique bytes (a perfect
+cache) and the requested bytes (no cache); only a GPU's counters say where.
 """
 
 import ctypes
@@ -25,10 +25,15 @@ from instruments.traffic import Traffic
 
 @dataclass(frozen=True)
 class Access:
-    """Lanes of one load or store that lie outside their tensor; they were masked, so nothing was read or written.
+    """Elements of one load or store that lie outside their tensor; they were masked, so nothing was read or written.
 
-    tensor: name. kind: 'read', 'write' or 'atomic'. program: its three indices. index: offset of the first such lane
-    from the tensor's first element, in elements. count: how many lanes of that access. kernel: its name.
+    Attributes:
+        tensor: its name.
+        kind: 'read', 'write' or 'atomic'.
+        program: its three indices.
+        index: offset of the first such element from the tensor's first element, in elements.
+        count: how many elements of that access are outside.
+        kernel: its name.
     """
 
     tensor: str
@@ -43,7 +48,7 @@ class Access:
         program = self.program[0] if self.program[1:] == (0, 0) else self.program
         return (
             f"program {program} of {self.kernel} {verb} {self.tensor}[{self.index}], outside the tensor "
-            f"({self.count} lane{'s' * (self.count != 1)} of this access)"
+            f"({self.count} element{'s' * (self.count != 1)} of this access)"
         )
 
 
@@ -51,12 +56,18 @@ class Access:
 class TensorReport:
     """What happened to one tensor. Bytes unless said otherwise.
 
-    read, written: requested by all programs, atomics counted as both. unique_read, unique_written: each byte once.
-    atomics: bytes updated atomically. unwritten: elements never written, of a tensor that kernels write, or that the
-    metered function returns and no kernel reads; first_unwritten: the index of the first one. out_of_bounds: list of
-    Access. stored_by: {program: (first, last)}, of the elements that a program writes, counted from the tensor's first.
-    sectors_read, sectors_written: 32-byte sectors that the accesses touch, each access's whole tile taken as one, which
-    is the least that any spreading of the tile over threads can do. tensor: as it was passed to the kernel.
+    Attributes:
+        read, written: requested by all programs, atomics counted as both.
+        atomics: updated atomically.
+        unique_read, unique_written: each byte once.
+        sectors_read, sectors_written: 32-byte sectors that the accesses touch. An access's whole tile counts as one
+            request, which is a lower bound for every layout of the tile over threads.
+        unwritten: elements never written, of a tensor that kernels write, or that the metered function returns and no
+            kernel reads.
+        first_unwritten: the index of the first of them.
+        out_of_bounds: list of Access.
+        stored_by: {program: (first, last) of the elements that it writes, counted from the tensor's first}.
+        tensor: as it was passed to the kernel.
     """
 
     name: str
@@ -78,15 +89,21 @@ class TensorReport:
 
 @dataclass
 class Report:
-    """What a metered call asked for.
+    """What a metered call requested.
 
-    result: what the function returned. tensors: {name: TensorReport}, in order of use.
-    launches, programs: how many kernels and program instances ran. kernels: their names, in order. widths: {shape of
-    the tile of an access: how many accesses}. races: sentences about elements that one program reads and another one of
-    the same launch writes, other than atomically or behind an atomic of its own. promises: sentences about hints to the
-    compiler (tl.multiple_of, tl.max_contiguous, tl.max_constancy) that the numbers do not keep. undefined: loads that
-    left masked lanes undefined, without `other`. truths: how often a kernel asked whether a tile of several elements
-    is true, as Python's `max`, `min`, `and` and `or` do.
+    Attributes:
+        result: what the function returned.
+        tensors: {name: TensorReport}, in order of use.
+        kernels: names of the kernels that ran, in order.
+        programs: how many program instances ran.
+        widths: {shape of the tile of an access: how many accesses}.
+        races: sentences about elements that one program reads and another one of the same launch writes, neither
+            atomically nor after an atomic of its own.
+        promises: sentences about hints to the compiler (tl.multiple_of, tl.max_contiguous, tl.max_constancy) that do
+            not hold.
+        undefined: loads without `other` whose masked elements are undefined.
+        truths: how often a kernel asked whether a tile of several elements is true, as Python's `max`, `min`, `and` and
+            `or` do.
     """
 
     result: Any
@@ -101,6 +118,7 @@ class Report:
 
     @property
     def launches(self) -> int:
+        """How many kernels ran."""
         return len(self.kernels)
 
     @property
@@ -114,7 +132,7 @@ class Report:
 
     @property
     def unique(self) -> Traffic:
-        """Unique bytes per tensor: what a perfect cache would leave to DRAM."""
+        """Unique bytes per tensor: the DRAM traffic with a perfect cache."""
         return Traffic(
             {t.name: t.unique_read for t in self.tensors.values() if t.unique_read},
             {t.name: t.unique_written for t in self.tensors.values() if t.unique_written},
@@ -123,6 +141,7 @@ class Report:
 
     @property
     def out_of_bounds(self) -> list:
+        """Every Access outside its tensor."""
         return [access for t in self.tensors.values() for access in t.out_of_bounds]
 
     @property
@@ -204,14 +223,14 @@ class Report:
             )
 
         rows = "".join(f"<tr>{cells(row, 'td')}</tr>" for row in self._rows())
-        said = self.findings() or ["No access out of bounds; every output element written."]
+        sentences = self.findings() or ["No access out of bounds; every output element written."]
         return (
             f"<table><caption>Bytes requested by the programs, and unique bytes</caption><tr>{cells(self._HEAD, 'th')}"
-            f"</tr>{rows}</table>" + "".join(f"<div>{html.escape(s)}</div>" for s in said)
+            f"</tr>{rows}</table>" + "".join(f"<div>{html.escape(s)}</div>" for s in sentences)
         )
 
 
-class _Watched:
+class _TensorCounter:
     """One tensor across all launches of a metered call: its counts, and which of its bytes were touched."""
 
     def __init__(self, name: str, argument):
@@ -267,7 +286,7 @@ class _Shared:
         self.when = {kind: np.zeros(nbytes, np.int32) for kind in ("read", "write", "atomic")}
 
     def meet(self, kind: str, at: np.ndarray, launch: int, program: int, atomics: dict) -> tuple:
-        """Where this access and another program's meet: ((position, the other program, what that did) or None, and the
+        """Where this access meets another program's: ((position, the other program, what that did) or None, and the
         positions that another program wrote, for a write). Notes the access.
 
         atomics: how many each program has done. Where this one has done some, what another one did before its own last
@@ -279,8 +298,8 @@ class _Shared:
             last = self.last[before][at]
             others = (last >> 32 == launch) & (last != me)
             if others.any() and atomics.get(program):
-                done = np.array([atomics.get(int(number) & SEVERAL, 0) for number in last])
-                others &= done <= self.when[before][at]
+                counts = np.array([atomics.get(int(number) & SEVERAL, 0) for number in last])
+                others &= counts <= self.when[before][at]
             if others.any() and before == kind == "write":
                 written = at[others]
             elif others.any() and before != kind and met is None:
@@ -308,15 +327,15 @@ def _tensors_in(value):
 
 
 def _meter_guard(recorder):
-    """The guard that counts, made late, so that this module can be imported without triton. recorder: see `metered`."""
+    """The guard that counts, defined late so that this module needs no triton. recorder: see `metered`."""
     from instruments.interpreter import Guard
 
     class Counter(Guard):
         whole_storage = False
 
         def __init__(self):
-            self.watched, self.kernels, self.programs = {}, [], 0
-            self.shared, self.contested = {}, []
+            self.counters, self.kernels, self.programs = {}, [], 0
+            self.shared, self.conflicts = {}, []
             self.atomics = {}  # {program of the running launch: how many it has done}
             self.widths, self.races, self.promises = {}, [], []
             self.undefined_loads = self.truths = 0
@@ -328,13 +347,13 @@ def _meter_guard(recorder):
             self.programs += int(np.prod(launch.grid))
             for argument in launch.arguments:
                 key = _key(argument.device_tensor)
-                if key not in self.watched:
+                if key not in self.counters:
                     name = argument.name.removesuffix("_ptr")
-                    taken = {w.report.name for w in self.watched.values()}
+                    names = {w.report.name for w in self.counters.values()}
                     number = 2
-                    while name in taken:
+                    while name in names:
                         name, number = f"{argument.name.removesuffix('_ptr')} ({number})", number + 1
-                    self.watched[key] = _Watched(name, argument)
+                    self.counters[key] = _TensorCounter(name, argument)
             if recorder:
                 recorder.begin(launch, [self._of(argument).report.name for argument in launch.arguments])
 
@@ -343,7 +362,7 @@ def _meter_guard(recorder):
                 recorder.lanes(*access)
 
         def _of(self, argument):
-            return self.watched[_key(argument.device_tensor)]
+            return self.counters[_key(argument.device_tensor)]
 
         def access(self, kind, argument, byte_offsets, size):
             self._of(argument).count(kind, byte_offsets, size, self.launch.program)
@@ -380,7 +399,7 @@ def _meter_guard(recorder):
                     program, f"{words[kind]}s", name, (met[0] - start) // argument.itemsize, met[1], words[met[2]]
                 )
             if written is not None:
-                self.contested.append((argument, written - start, program, name))
+                self.conflicts.append((argument, written - start, program, name))
 
         def _race(self, program, one, name, index, other, two):
             others = (
@@ -394,8 +413,8 @@ def _meter_guard(recorder):
 
         def stores(self, addresses, values, mask):
             """Where another program has written, the same number may be written again, and no other."""
-            contested, self.contested = self.contested, []
-            for argument, offsets, program, name in contested:
+            conflicts, self.conflicts = self.conflicts, []
+            for argument, offsets, program, name in conflicts:
                 lanes = np.asarray(mask) & np.isin(addresses, (argument.address + offsets).astype(np.uint64))
                 new = np.broadcast_to(values, addresses.shape)[lanes]
                 old = np.array([ctypes.string_at(int(a), new.dtype.itemsize) for a in addresses[lanes]])
@@ -439,20 +458,33 @@ def _meter_guard(recorder):
 
 
 def meter(function: Callable, *args, **kwargs) -> Report:
-    """Call `function(*args, **kwargs)` with its kernels interpreted, and report what they asked memory for.
+    """Call `function(*args, **kwargs)` with its kernels interpreted, and report the bytes that they request.
 
-    function: a public function of kernels/, your own, or `lambda: kernel[grid](...)`. Tensors may be on CPU or GPU.
-    Names are those of the kernel's parameters, without `_ptr`; a tensor used by several kernels keeps its first name.
-    Raises RuntimeError where triton is missing.
+    Args:
+        function: a public function of kernels/, your own, or `lambda: kernel[grid](...)`.
+        args: its arguments; tensors may be on CPU or GPU.
+        kwargs: its keyword arguments.
+
+    Raises:
+        RuntimeError: where triton is missing.
+
+    Note:
+        Tensors go by the names of the kernel's parameters, without `_ptr`; a tensor that several kernels use keeps its
+        first name.
     """
     return metered(function, args, kwargs)
 
 
 def metered(function: Callable, args: tuple, kwargs: dict, recorder=None) -> Report:
-    """What `meter` does, with somebody who listens.
+    """What `meter` does, with a recorder that sees every access.
 
-    recorder: gets `begin(launch, names)` before each launch, the names those of the report in the order of
-    `launch.arguments`, and `lanes(...)` after each access, as interpreter.Guard has it.
+    Args:
+        function, args, kwargs: the call.
+        recorder: its `begin(launch, names)` is called before each launch, with the names of the report in the order of
+            `launch.arguments`, and its `lanes(...)` after each access, as in `interpreter.Guard`.
+
+    Raises:
+        RuntimeError: where triton is missing.
     """
     if backend.mode() == "unavailable":
         raise RuntimeError(backend.NO_TRITON)
@@ -467,8 +499,8 @@ def metered(function: Callable, args: tuple, kwargs: dict, recorder=None) -> Rep
         result = function(*args, **kwargs)
     returned = {(t.data_ptr(), t.dtype) for t in _tensors_in(result)}  # also as a view of another shape
     tensors = {}
-    for key, watched in guard.watched.items():
-        tensors[watched.report.name] = watched.finish((key[0], key[-1]) in returned)
+    for key, counter in guard.counters.items():
+        tensors[counter.report.name] = counter.finish((key[0], key[-1]) in returned)
     return Report(
         result,
         tensors,

@@ -11,6 +11,7 @@ Lessons and solutions are stored executed; exercises, which instruments/release.
 import argparse
 import hashlib
 import html
+import json
 import os
 import re
 import sys
@@ -28,6 +29,8 @@ EXECUTED, UNEXECUTED = ("lessons", "solutions"), ("exercises",)
 CELL_SECONDS = 600
 
 FIRST_CELL_ID, BADGE_ID = "set-up", "open-in-colab"
+WAY_IDS = ("way-top", "way-bottom")  # the cells that lead to the neighbors of a notebook
+KINDS = {"lessons": "lesson", "exercises": "exercise", "solutions": "solution"}
 FIRST_CELL = """\
 # @title Set-up: run this cell first
 REPOSITORY = "@REPOSITORY@"  # @param {type:"string"}
@@ -79,16 +82,23 @@ CHECKED = "NBVAL_CHECK_OUTPUT"
 
 
 def notebooks(only: str = "") -> list[Path]:
-    """The course's notebooks; `only` keeps those whose path contains one of its comma-separated words."""
+    """The course's notebooks.
+
+    Args:
+        only: words separated by commas; notebooks whose path contains one of them. Empty for all.
+
+    Raises:
+        ValueError: where no path contains one.
+    """
     paths = [p for folder in (*EXECUTED, *UNEXECUTED) for p in sorted((ROOT / folder).glob("*.ipynb"))]
     words = [word.strip() for word in only.split(",") if word.strip()]
-    kept = [p for p in paths if not words or any(word in str(p.relative_to(ROOT)) for word in words)]
-    if words and not kept:
+    selection = [p for p in paths if not words or any(word in str(p.relative_to(ROOT)) for word in words)]
+    if words and not selection:
         raise ValueError(
             f"only: no notebook matches {only!r}, expected part of one of: "
             + ", ".join(str(p.relative_to(ROOT)) for p in paths)
         )
-    return kept
+    return selection
 
 
 def first_cell(address: str | None = None) -> NotebookNode:
@@ -108,20 +118,65 @@ def badge(path: Path, address: str | None = None) -> NotebookNode | None:
     return nbformat.v4.new_markdown_cell(f"[![Open in Colab]({image})]({target})", id=BADGE_ID)
 
 
+def short_title(path: Path) -> str:
+    """A notebook's title without what follows its colon: '03 Tiling'; '' for one without a title."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    titles = (re.match(r"# ([^:\n]+)", "".join(cell["source"])) for cell in cells if cell["cell_type"] == "markdown")
+    return next((title[1].strip() for title in titles if title), "")
+
+
+def way(path: Path) -> str:
+    """The line that leads from a notebook to the lessons before and after it, to the map of all, and to the exercise,
+    solution or lesson of its name; '' for a notebook that is not one of the course's."""
+    lessons = sorted((ROOT / "lessons").glob("*.ipynb"))
+    names = [lesson.name for lesson in lessons]
+    kind = path.parent.name
+    if kind not in KINDS or path.resolve().parent != ROOT / kind or path.name not in names:
+        return ""
+    at, course = names.index(path.name), "" if kind == "lessons" else "../lessons/"
+
+    def link(lesson: Path) -> str:
+        return f"[{short_title(lesson)}]({course}{lesson.name})"
+
+    parts = [f"← {link(lessons[at - 1])}"] if at else []
+    parts += [f"[all lessons]({course}{names[0]})"] if at else []
+    for other, word in KINDS.items():
+        if other != kind and (ROOT / other / path.name).exists():
+            parts.append(f"[{word}](../{other}/{path.name})")
+    parts += [f"{link(lessons[at + 1])} →"] if at + 1 < len(names) else []
+    return " · ".join(parts)
+
+
 def canonical(nb: NotebookNode, path: Path, address: str | None = None) -> NotebookNode:
-    """`nb` in the form in which `path` is stored: first cell, ids, metadata, and outputs that any front end shows."""
+    """A notebook in the form in which it is stored: first cell, ids, metadata, and outputs that any front end shows.
+
+    Args:
+        nb: the notebook.
+        path: where it is stored; the folder says whether with outputs.
+        address: of the repository, by default that in pyproject.toml.
+    """
     nb = nbformat.from_dict(nb)
     nb.nbformat, nb.nbformat_minor = 4, 5
-    kept = {key: value for key, value in nb.metadata.items() if key not in NOTEBOOK_LITTER}
-    nb.metadata = nbformat.from_dict({**kept, **METADATA})
+    metadata = {key: value for key, value in nb.metadata.items() if key not in NOTEBOOK_LITTER}
+    nb.metadata = nbformat.from_dict({**metadata, **METADATA})
 
     old = next((cell for cell in nb.cells if cell.get("id") == FIRST_CELL_ID), None)
-    nb.cells = [cell for cell in nb.cells if cell.get("id") not in (FIRST_CELL_ID, BADGE_ID)]
+    nb.cells = [cell for cell in nb.cells if cell.get("id") not in (FIRST_CELL_ID, BADGE_ID, *WAY_IDS)]
+    if nb.cells and path.parent.name in (
+        "exercises",
+        "solutions",
+    ):  # written from one source, told apart by their titles
+        word = KINDS[path.parent.name].title()
+        nb.cells[0].source = re.sub(r"\A# (Exercise|Solution)\b", f"# {word}", nb.cells[0].source)
     first = first_cell(address)
     if old is not None:
         first.outputs, first.execution_count = old.outputs, old.execution_count
     at = next((i for i, cell in enumerate(nb.cells) if cell.cell_type == "code"), len(nb.cells))
     nb.cells.insert(at, first)
+    if line := way(path):
+        top, bottom = (nbformat.v4.new_markdown_cell(line, id=name) for name in WAY_IDS)
+        nb.cells.insert(1, top)
+        nb.cells.append(bottom)
     if link := badge(path, address):
         nb.cells.insert(0, link)
 
@@ -151,7 +206,7 @@ def fold(cell: NotebookNode) -> None:
         cell.metadata.collapsed = True
         cell.metadata.jupyter = NotebookNode({**cell.metadata.get("jupyter", {}), "outputs_hidden": True})
         return
-    folded = []
+    outputs = []
     for output in cell.outputs:
         data = output.get("data", {})
         text = output.get("text") or data.get("text/plain", "")
@@ -159,33 +214,37 @@ def fold(cell: NotebookNode) -> None:
             body = data.get("text/html") or f"<pre>{html.escape(text)}</pre>"
             both = {"text/html": f"{FOLD}{body}</details>", "text/plain": text}
             output = nbformat.v4.new_output("display_data", both)
-        folded.append(output)
-    cell.outputs = folded
+        outputs.append(output)
+    cell.outputs = outputs
 
 
 def canonical_outputs(outputs: list) -> list:
-    """Outputs without what only the run that made them could use: paths, overwritten progress bars, widget views.
+    """Outputs without what is of use in their own run alone: paths, overwritten progress bars, widget views.
 
-    A panel becomes its title and sentence, as text, and its picture, which has the sentence as text alternative.
+    A panel becomes its title, its picture with the text alternative, and its caption.
     """
-    kept = []
+    results = []
     for output in map(scrub, outputs):
         output.pop("transient", None)
         output.get("data", {}).pop(WIDGET_VIEW, None)
-        title = output.get("metadata", {}).pop("title", "")
-        if title:  # as widgets/panel.py shows a panel
-            said = output.metadata["image/png"]["alt"]
-            words = f"<p><b>{html.escape(title)}</b></p><p>{html.escape(said)}</p>"
-            both = {"text/html": words, "text/plain": f"{title}. {said}"}
-            kept.append(nbformat.v4.new_output("display_data", both))
-        if output.output_type == "stream" and kept and kept[-1].get("name") == output.name:
-            kept[-1].text += output.text
+        title, caption = (output.get("metadata", {}).pop(name, "") for name in ("title", "caption"))
+        if title:  # as widgets/toolkit/panel.py shows a panel
+            results.append(_words(f"<b>{html.escape(title)}</b>", title))
+        if output.output_type == "stream" and results and results[-1].get("name") == output.name:
+            results[-1].text += output.text
         elif output.output_type in ("stream", "error") or output.data:
-            kept.append(output)
-    for output in kept:
+            results.append(output)
+        if caption:
+            results.append(_words(html.escape(caption), caption))
+    for output in results:
         if output.output_type == "stream":
             output.text = last_words(output.text)
-    return kept
+    return results
+
+
+def _words(markup: str, text: str) -> NotebookNode:
+    """A paragraph as an output of its own."""
+    return nbformat.v4.new_output("display_data", {"text/html": f"<p>{markup}</p>", "text/plain": text})
 
 
 def scrub(value):
@@ -236,32 +295,32 @@ def execute(nb: NotebookNode, path: Path) -> None:
 
 
 def faults(path: Path) -> list[str]:
-    """What keeps the notebook at `path` from being as it should be stored, one sentence each."""
+    """Why the notebook at `path` is not in the form in which it should be stored, one sentence each."""
     text = path.read_text(encoding="utf-8")
     try:
         nb = nbformat.reads(text, as_version=nbformat.NO_CONVERT)
         nbformat.validate(nb)
     except Exception as error:
         return [f"is not a valid notebook of format 4.5: {str(error).splitlines()[0]}"]
-    found = []
+    problems = []
     code = [cell for cell in nb.cells if cell.cell_type == "code"]
     if not code or (code[0].source, code[0].metadata) != (first_cell().source, first_cell().metadata):
-        found.append("does not begin with the course's first code cell")
+        problems.append("does not begin with the course's first code cell")
     if any("id" not in cell for cell in nb.cells):
-        found.append("has cells without an id")
+        problems.append("has cells without an id")
     if nb.metadata.get("kernelspec") != METADATA["kernelspec"]:
-        found.append("does not name the kernel python3")
+        problems.append("does not name the kernel python3")
     for cell in code:
         if cell.outputs and any(output.output_type == "error" for output in cell.outputs):
             if "raises-exception" not in cell.metadata.get("tags", []):
-                found.append(f"stores an error in cell {cell.get('id')}, which is not tagged raises-exception")
+                problems.append(f"stores an error in cell {cell.get('id')}, which is not tagged raises-exception")
     if path.parent.name in EXECUTED:
         counts = [cell.execution_count for cell in code if cell.source.strip()]
         if counts != list(range(1, len(counts) + 1)):
-            found.append("was not stored after one run from top to bottom")
+            problems.append("was not stored after one run from top to bottom")
     if text != dumps(nb, path):
-        found.append("is not in canonical form")
-    return found
+        problems.append("is not in canonical form")
+    return problems
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -279,10 +338,10 @@ def main(arguments: list[str] | None = None) -> int:
     for path in paths:
         name = path.relative_to(ROOT)
         if options.check:
-            found = faults(path)
-            for fault in found:
+            problems = faults(path)
+            for fault in problems:
                 print(f"{name} {fault}")
-            bad += bool(found)
+            bad += bool(problems)
             continue
         try:
             nb = nbformat.read(path, as_version=4)

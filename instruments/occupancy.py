@@ -74,12 +74,12 @@ def occupancy(registers: int, shared: int, num_warps: int, gpu: GPU = GPUS["H200
     per_warp = -(-registers * 32 // REGISTER_STEP) * REGISTER_STEP
     by_registers = REGISTERS // QUARTERS // per_warp * QUARTERS // num_warps
     step = shared_step(gpu.arch)
-    taken = -(-(shared + reserved(gpu.arch)) // step) * step
+    per_program = -(-(shared + reserved(gpu.arch)) // step) * step
     limits = {
         "registers": by_registers,
-        "shared memory": gpu.shared_per_sm // taken if taken else programs,
+        "shared memory": gpu.shared_per_sm // per_program if per_program else programs,
         "warps": most // num_warps,
         "programs": programs,
     }
-    held = min(limits.values())
-    return Occupancy(held, held * num_warps, most, limits)
+    resident = min(limits.values())
+    return Occupancy(resident, resident * num_warps, most, limits)

@@ -11,9 +11,14 @@ TO_PYTHON = ("tolist", "numpy", "__array__", "__dlpack__", "__repr__", "__format
 
 
 class Operations(TorchDispatchMode):
-    """done: {torch operation: elements of its largest operand}; views do not count. read: operations that give Python a
-    number of a tensor, or a result whose size is one: on a GPU the host waits for it. written: {address of a storage:
-    the value of `clock()` when an operation last wrote to it}."""
+    """What torch does while the mode is on.
+
+    Attributes:
+        counts: {torch operation: elements of its largest operand}; views do not count.
+        read: operations that return a tensor's number to Python, or a result whose size depends on one: on a GPU the
+            host waits for them.
+        written: {address of a storage: the value of `clock()` when an operation last wrote to it}.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -22,7 +27,7 @@ class Operations(TorchDispatchMode):
 
     def __init__(self, clock=lambda: 0):
         super().__init__()
-        self.done, self.read, self.written, self.clock = {}, [], {}, clock
+        self.counts, self.read, self.written, self.clock = {}, [], {}, clock
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         own = getattr(torch._library.custom_ops, "OPDEFS", {}).get(func._schema.name)
@@ -45,7 +50,7 @@ class Operations(TorchDispatchMode):
 
     def count(self, name: str, operands) -> None:
         elements = max((t.numel() for t in operands if isinstance(t, torch.Tensor)), default=0)
-        self.done[name] = max(elements, self.done.get(name, 0))
+        self.counts[name] = max(elements, self.counts.get(name, 0))
 
 
 class Handovers(torch.overrides.TorchFunctionMode):

@@ -83,8 +83,8 @@ def on_ranks(function: Callable, arguments: Sequence[tuple], *, seconds: float =
     ranks = len(arguments)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        for rank, given in enumerate(arguments):
-            torch.save(_to(tuple(given), "cpu"), place / f"arguments{rank}.pt")
+        for rank, values in enumerate(arguments):
+            torch.save(_to(tuple(values), "cpu"), place / f"arguments{rank}.pt")
         context, until = mp.get_context("spawn"), time.monotonic() + seconds
         fixed = (ranks, function, folder, _to(keywords, "cpu"), seconds)
         processes = [context.Process(target=_rank, args=(rank, *fixed), daemon=True) for rank in range(ranks)]
@@ -112,16 +112,16 @@ def on_ranks(function: Callable, arguments: Sequence[tuple], *, seconds: float =
 def counting_bytes(function: Callable, *arguments, **keywords) -> tuple[Any, list[list[int]]]:
     """(what function(*arguments, **keywords) returns, [bytes that this rank handed over for each rank, its own among
     them] for each all_to_all_single that was called meanwhile). Of a rank: `on_ranks` calls it."""
-    call, found = dist.all_to_all_single, []
+    call, exchanges = dist.all_to_all_single, []
 
     def counted(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
         ranks = dist.get_world_size(group)
         rows = input_split_sizes or [len(input) // ranks] * ranks
-        found.append([many * input[0].nbytes if many else 0 for many in rows])
+        exchanges.append([many * input[0].nbytes if many else 0 for many in rows])
         return call(output, input, output_split_sizes, input_split_sizes, group=group, async_op=async_op)
 
     dist.all_to_all_single = counted
     try:
-        return function(*arguments, **keywords), found
+        return function(*arguments, **keywords), exchanges
     finally:
         dist.all_to_all_single = call

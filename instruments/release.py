@@ -91,14 +91,14 @@ def targets(root: Path = ROOT) -> list:
     solutions = sorted((root / "solutions").glob("*.ipynb"))
     if not solutions:
         raise ValueError(f"solutions: no notebooks in {root / 'solutions'}, and exercises are written from them")
-    found = []
+    texts = []
     for path in solutions:
         nb = nbformat.read(path, as_version=4)
         if not exercise_id(nb):
             raise ValueError(f"solution: {path.name} has no metadata bytes_first.exercise")
         target = root / "exercises" / path.name
-        found.append((target, text_of(released(nb), target)))
-    return found
+        texts.append((target, text_of(released(nb), target)))
+    return texts
 
 
 def main(argv: list | None = None) -> int:
@@ -108,12 +108,12 @@ def main(argv: list | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="change nothing; status 1 where they disagree")
     options = parser.parse_args(argv)
     try:
-        wanted = targets()
+        exercises = targets()
     except (ValueError, OSError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 2
-    stale = [(path, text) for path, text in wanted if not path.exists() or path.read_text(encoding="utf-8") != text]
-    orphans = set((ROOT / "exercises").glob("*.ipynb")) - {path for path, _ in wanted}
+    stale = [(path, text) for path, text in exercises if not path.exists() or path.read_text(encoding="utf-8") != text]
+    orphans = set((ROOT / "exercises").glob("*.ipynb")) - {path for path, _ in exercises}
     for path, text in stale:
         if not options.check:
             path.parent.mkdir(exist_ok=True)
@@ -122,7 +122,7 @@ def main(argv: list | None = None) -> int:
     for path in sorted(orphans):
         print(f"{path.relative_to(ROOT)}: has no solution", file=sys.stderr)
     if not stale and not orphans:
-        print(f"{len(wanted)} exercise{'s' * (len(wanted) != 1)} agree with their solutions")
+        print(f"{len(exercises)} exercise{'s' * (len(exercises) != 1)} agree with their solutions")
     return 1 if (stale and options.check) or orphans else 0
 
 

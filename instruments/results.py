@@ -9,12 +9,18 @@
 Microseconds (us) are medians, us_p20 and us_p80 the 20% and 80% quantiles, over the replays of a CUDA graph, in turns
 with the others of the same list (instruments/timing.py). GB are 10**9 bytes, read plus written.
 
-Records made before replays lasted a millisecond do not say how many calls one had: as few as exceeded four times the
-L2, two for what moves more than 120 MB. From event to kernel and back, 3 to 10 us a replay are part of those times: 2
-to 8% of calls of 20 to 150 us that wait for memory, less of what takes longer.
+A record's `kernel_hash` is that of the kernels that its call may launch (instruments/kernel_hash.py), as they were when
+it was measured; an empty one says that the record is older than these hashes, or that the call launches no kernel of
+the course. `python bench/table.py --stale` names the records whose kernels have changed since.
+
+Older records do not say how many calls a replay had. These replays were as short as 60 us: as many calls as exceed four
+times the L2, or two of a call that moves more than 120 MB. From event to kernel and back, 3 to 10 us per replay are
+part of those times: 2 to 8% of memory-bound calls of 20 to 150 us, less of longer ones.
 """
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -35,9 +41,16 @@ class Record(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class Timed(Record, omit_defaults=True):
-    """One implementation at one shape. error: ||result - reference|| / ||reference|| against fp64. called_us: wall time
-    of a call from Python. gbps: the case's bytes over graph_us; tflops: its FLOPs over the same. calls: of a replay, 0
-    where it was not recorded."""
+    """One implementation at one shape.
+
+    Attributes:
+        error: ||result - reference|| / ||reference|| against fp64.
+        graph_us: per call, replayed from a CUDA graph.
+        called_us: wall time per eager call, many back to back.
+        gbps: the case's bytes over graph_us.
+        tflops: the case's FLOPs over graph_us.
+        calls: per replay; 0 where it was not recorded.
+    """
 
     error: float
     graph_us: float
@@ -49,8 +62,14 @@ class Timed(Record, omit_defaults=True):
     calls: int = 0
 
 
-class Case(Record):
-    """One kernel at one shape. bytes: its minimum traffic. impl: the figures of each implementation, by its name."""
+class Case(Record, omit_defaults=True):
+    """One kernel at one shape.
+
+    Attributes:
+        bytes: its minimum traffic.
+        impl: {name of an implementation: its figures}.
+        kernel_hash: of the kernels that the implementations may launch.
+    """
 
     kernel: str
     shape: tuple[int, ...]
@@ -58,9 +77,11 @@ class Case(Record):
     bytes: int
     flops: int
     impl: dict[str, Timed]
+    kernel_hash: str = ""
 
     @property
     def name(self) -> str:
+        """'rmsnorm 8192x8192 bf16'."""
         return case_name(self.kernel, self.shape, self.dtype)
 
     def of(self, implementation: str) -> Timed:
@@ -94,7 +115,7 @@ class Case(Record):
 
 
 class Launches(Record):
-    """Host microseconds of one call, of many back to back: an empty Triton kernel, and torch's add."""
+    """Host microseconds per call, of many back to back: an empty Triton kernel, and torch's add."""
 
     triton_empty: float
     torch_add: float
@@ -104,11 +125,18 @@ class Launches(Record):
 
 
 class Counter(Record):
-    """Bytes that a call's kernels moved, caches flushed before each, by the GPU's hardware counters: to and from DRAM;
-    read from L2 by the L1s, and found there; asked of L1 by loads, and found there. us: of all its kernels. warps: that
-    were on an SM at a time, on average. registers: per thread, of the kernel that takes most. matrix_busy,
-    special_busy, l2_busy: how much of its peak the matrix unit, the unit of exponentials, and L2 did, in percent. 0
-    where a field was not read."""
+    """What the GPU's hardware counters say of a call's kernels, caches flushed before each. 0: not read.
+
+    Attributes:
+        dram_read, dram_written: bytes from and to DRAM.
+        us: of all kernels of the call.
+        l2_read, l2_hit: bytes that the L1s read from L2, and those of them that hit there.
+        l1_read, l1_hit: bytes that loads request from L1, and those of them that hit there.
+        warps: resident per SM, on average.
+        registers: per thread, of the kernel that takes most.
+        matrix_busy, special_busy, l2_busy: percent of their peak that tensor cores, SFUs and L2 did.
+        kernel_hash: of the kernels that the call may launch.
+    """
 
     kernel: str
     variant: str
@@ -126,14 +154,20 @@ class Counter(Record):
     matrix_busy: float = 0.0
     special_busy: float = 0.0
     l2_busy: float = 0.0
+    kernel_hash: str = ""
 
 
 # What bench/memory.py measures
 
 
-class Peak(Record):
-    """Bytes of the GPU's memory that a call needs beside its arguments, its result among them, and the time of a call;
-    both 0 where the GPU's memory was too small."""
+class Peak(Record, omit_defaults=True):
+    """Peak memory of a call. Both figures are 0 where the call ran out of memory.
+
+    Attributes:
+        peak: bytes beyond the arguments, the result included.
+        us: per call.
+        kernel_hash: of the kernels that the call may launch.
+    """
 
     kernel: str
     variant: str
@@ -141,14 +175,150 @@ class Peak(Record):
     dtype: str
     peak: int
     us: float
+    kernel_hash: str = ""
 
 
-# What bench/machine.py measures. registers: per thread; shared: bytes per program; both 0 of an interpreted kernel.
+# What bench/host.py measures
+
+
+class HostTime(Record):
+    """What a call costs the host.
+
+    Attributes:
+        name: of the case in bench/host.py.
+        launches: kernels that a call of ours launches.
+        us: {implementation: (median, fastest, slowest) microseconds per eager call, many back to back}.
+    """
+
+    name: str
+    launches: int
+    us: dict[str, tuple[float, float, float]]
+
+
+# What bench/roofline.py and bench/sustained.py measure
+
+
+class Point(Record, omit_defaults=True):
+    """One call at one size, on three clocks, as a point of the roofline.
+
+    Attributes:
+        part: of bench/roofline.py: memory, matmul or layer.
+        kernel: copy, add, rmsnorm, matmul, or the name of a layer's matmul.
+        bytes: minimum traffic.
+        error: ||result - reference|| / ||reference|| against fp64.
+        cold_us: per call in a CUDA graph over copies of the arguments that exceed the L2 (by less where a call moves so
+            little that so many copies would not fit in a graph).
+        warm_us: per call in a CUDA graph that calls again and again with the same arguments, into the same result; 0
+            where it was not timed.
+        eager_us: wall time per call of many eager calls back to back: median, fastest and slowest of five runs.
+        clock_mhz: of the SMs, right after the cold replays; 0 where it could not be read.
+    """
+
+    part: str
+    kernel: str
+    implementation: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    flops: int
+    error: float
+    cold_us: float
+    cold_us_p20: float
+    cold_us_p80: float
+    eager_us: float
+    eager_us_min: float
+    eager_us_max: float
+    warm_us: float = 0.0
+    warm_us_p20: float = 0.0
+    warm_us_p80: float = 0.0
+    clock_mhz: float = 0.0
+    kernel_hash: str = ""
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte of minimum traffic."""
+        return self.flops / self.bytes
+
+
+class Sustained(Record, omit_defaults=True):
+    """A kernel that runs back to back for seconds (instruments/timing.py, sustained): time, clock and power.
+
+    Attributes:
+        data: random (normally distributed) or zeros.
+        error: as in Point; of zeros, the largest magnitude of the result.
+        clock_mhz: of the SMs, median of the second half.
+        watts: median power draw of the second half.
+    """
+
+    kernel: str
+    implementation: str
+    shape: tuple[int, ...]
+    dtype: str
+    data: str
+    bytes: int
+    flops: int
+    error: float
+    us: float
+    us_p20: float
+    us_p80: float
+    clock_mhz: float
+    watts: float
+    kernel_hash: str = ""
+
+
+# What bench/decoder_layer.py measures
+
+
+class DecoderLayer(Record, omit_defaults=True):
+    """A decoder layer of Llama 3 8B, or a part of it, in one implementation.
+
+    Attributes:
+        part: layer, or the name of a group in kernels/decoder/layer.py.
+        phase: decode, one new token per sequence, or prefill, a whole prompt.
+        batch: sequences.
+        queries: new tokens per sequence.
+        keys: tokens in the KV cache, the new ones included; 0 for a part.
+        error: ||result - reference|| / ||reference|| against fp32.
+        us: per replay of a CUDA graph.
+        eager_us: wall time per eager call, many back to back.
+        host_us: of those, until the host has launched the last call.
+        clock_mhz, watts: medians over all implementations, which took turns; 0 where they could not be read.
+        eager_spans, graph_spans: the kernels of one call, traced eagerly and in a replay.
+        kernel_hash: of the kernels of the course that the call may launch.
+    """
+
+    part: str
+    phase: str
+    batch: int
+    queries: int
+    keys: int
+    impl: str
+    error: float
+    us: float
+    us_p20: float
+    us_p80: float
+    eager_us: float
+    eager_us_p20: float
+    eager_us_p80: float
+    host_us: float
+    clock_mhz: float = 0.0
+    watts: float = 0.0
+    eager_spans: list["Span"] = []
+    graph_spans: list["Span"] = []
+    kernel_hash: str = ""
+
+    @property
+    def launches(self) -> int:
+        """Kernels of one call."""
+        return len(self.eager_spans)
+
+
+# What bench/machine.py measures. registers: per thread; shared: bytes per program; both 0 for an interpreted kernel.
 
 
 class Latency(Record):
-    """One warp follows a random round trip of 128-byte stops through `bytes`: cycles and ns per load, the two
-    instructions that make its address included."""
+    """One warp follows a random cycle of 128-byte lines through `bytes`: cycles and ns per load, with the two
+    instructions that compute its address."""
 
     bytes: int
     cycles: float
@@ -156,8 +326,13 @@ class Latency(Record):
 
 
 class Read(Record):
-    """Loads of one pattern. pattern: stride or offset (`by` elements, loads of one element each), wide (stride 1, loads
-    of 16 bytes) or scattered (runs of `by` elements, each anywhere in 2**30 of them). gbps: of the bytes it wants."""
+    """Loads of one pattern.
+
+    Attributes:
+        pattern: stride or offset (`by` elements, loads of one element each), wide (stride 1, loads of 16 bytes) or
+            scattered (runs of `by` elements, each anywhere in 2**30 of them).
+        gbps: of the bytes that the kernel needs.
+    """
 
     pattern: str
     by: int
@@ -169,7 +344,7 @@ class Read(Record):
 
 
 class Copy(Record):
-    """The kernel of kernels/copy.py with `block` elements and `warps` warps per program."""
+    """The kernel of kernels/elementwise/copy.py with `block` elements and `warps` warps per program."""
 
     block: int
     warps: int
@@ -181,8 +356,58 @@ class Copy(Record):
     gbps: float
 
 
-class Stages(Record):
-    """Rows summed by a loop of tl.range(num_stages=stages), one program per row."""
+class Flight(Record, omit_defaults=True):
+    """A copy by programs that loop over tiles: each loads a whole tile, then stores it.
+
+    Attributes:
+        changed: what this list changes, all else alike: 'programs', 'elements' or 'warps'.
+        per_sm: programs per SM; the launch has so many times the number of SMs.
+        most: programs that the busiest SM got.
+        block: elements of a tile, in bf16: 2 * block * per_sm bytes are loaded at once per SM.
+        warps: per program.
+        clock_mhz, watts: of seconds of this copy alone, back to back; 0 where it was not run that long.
+    """
+
+    changed: str
+    per_sm: int
+    most: int
+    block: int
+    warps: int
+    registers: int
+    us: float
+    us_p20: float
+    us_p80: float
+    gbps: float
+    clock_mhz: float = 0
+    watts: float = 0
+
+
+class TallRows(Record, omit_defaults=True):
+    """The sums of 1,048,576 rows of 128 elements in bf16, in tiles of several rows.
+
+    Attributes:
+        launch: 'tiles', a program per tile, or 'loop', programs that fill the SMs and loop over tiles.
+        rows: per tile.
+        warps: per program.
+        programs: of the launch.
+        clock_mhz, watts: as in Flight.
+    """
+
+    launch: str
+    rows: int
+    warps: int
+    programs: int
+    registers: int
+    us: float
+    us_p20: float
+    us_p80: float
+    gbps: float
+    clock_mhz: float = 0
+    watts: float = 0
+
+
+class Stages(Record, omit_defaults=True):
+    """Rows summed by a loop of tl.range(num_stages=stages) over tiles of `block`, one program per row."""
 
     programs: int
     warps: int
@@ -193,6 +418,7 @@ class Stages(Record):
     us_p20: float
     us_p80: float
     gbps: float
+    block: int = 2048
 
 
 class Programs(Record):
@@ -207,7 +433,7 @@ class Programs(Record):
 
 
 class Transpose(Record):
-    """A transpose. variant: who goes along rows, and who down columns."""
+    """A transpose. variant: which of reads and writes goes along rows, and which down columns."""
 
     variant: str
     shape: tuple[int, int]
@@ -219,8 +445,7 @@ class Transpose(Record):
 
 
 class Divergence(Record):
-    """A loop of `rounds` that half of the lanes run: `together` lanes of a kind are neighbours; and Triton's own two
-    ways."""
+    """A loop of `rounds` that half of the threads run, in runs of `together` neighbors; and Triton's own two ways."""
 
     variant: str
     together: int
@@ -231,8 +456,12 @@ class Divergence(Record):
 
 
 class Banks(Record):
-    """A tile of 32 x 32 words, transposed in shared memory `rounds` times. phases: how many of its rows are shifted
-    apart; passes: of a warp's read of a column, by the model."""
+    """A tile of 32 x 32 words, transposed in shared memory `rounds` times.
+
+    Attributes:
+        phases: rows that the swizzle shifts apart.
+        passes: of a warp's read of a column, by the model.
+    """
 
     phases: int
     passes: int
@@ -244,11 +473,15 @@ class Banks(Record):
 
 
 class Accumulator(Record):
-    """FP8 products, added up by the matrix unit and promoted to fp32 `every` so many of them, 0 for never.
+    """FP8 dot products as the tensor cores accumulate them.
 
-    data: normal or positive numbers at random, or one large product, 2**ratio times each of the others. error: ||sums -
-    exact|| / ||exact||, or the share of the small products that is lost. simulated: the same of simulated_sums in
-    kernels/fp8_accumulator.py. equal: the share of sums that are the same in every bit by both.
+    Attributes:
+        data: normal or positive numbers at random, or one large product, 2**ratio times each of the others.
+        K: products per sum.
+        every: products after which the sum is promoted to fp32; 0 for never.
+        error: ||sums - exact|| / ||exact||, or the share of the small products that is lost.
+        simulated: the same for `simulated_sums` in kernels/low_precision/ablation.py.
+        equal: the share of sums that agree with the simulation in every bit.
     """
 
     data: str
@@ -260,8 +493,105 @@ class Accumulator(Record):
     equal: float
 
 
-class Machine(Record):
-    """What the machine itself costs, a list of records per part, and what that was measured with."""
+class MatmulStep(Record):
+    """One step of lesson 03's ladder (kernels/matmul/ablation.py) or 03b's (bench/cases/matmul_hopper.py), or a peer.
+
+    Attributes:
+        kind: dot, step, neighbor (of lesson 03's last step), plan (of 03b's last step) or peer.
+        us: of the kernel alone, run without a pause (instruments/timing.py, sustained), with its clock and power.
+        calls: per replay of the graph; 0 for single calls between two events, of kernels that take tens of ms, whose
+            clock and power were not read.
+        error: ||result - reference|| / ||reference|| against fp64.
+        registers, shared, spills: per thread, per program, per thread in bytes; 0 for a peer.
+    """
+
+    kind: str
+    name: str
+    shape: tuple[int, int, int]
+    us: float
+    us_p20: float
+    us_p80: float
+    tflops: float
+    calls: int
+    error: float
+    clock_mhz: float = 0.0
+    watts: float = 0.0
+    registers: int = 0
+    shared: int = 0
+    spills: int = 0
+
+
+class WarpTrace(Record):
+    """When the warps of one program of the Hopper matmul waited and worked (kernels/matmul/hopper.py).
+
+    Attributes:
+        shape: M, N, K.
+        slots: of the ring.
+        items: per tile of c.
+        roles: consumer 0, consumer 1, producer.
+        cycles: per role and item five stamps of the SM's clock since the first one, None where there is none: before
+            and after the wait; once its work is queued; and, at a tile's last item, before and after the epilogue.
+    """
+
+    shape: tuple[int, int, int]
+    slots: int
+    items: int
+    roles: list[str]
+    cycles: list[list[list[int | None]]]
+
+
+class MatmulOrder(Record):
+    """The order of tiles alone: `group` rows of tiles per group, all else equal. Group 0 is torch."""
+
+    group: int
+    shape: tuple[int, int, int]
+    tile: tuple[int, int]
+    us: float
+    us_p20: float
+    us_p80: float
+    tflops: float
+
+
+class MatmulWave(Record):
+    """The first `tiles` programs of one matmul, all else equal."""
+
+    tiles: int
+    shape: tuple[int, int, int]
+    tile: tuple[int, int]
+    us: float
+    us_p20: float
+    us_p80: float
+
+
+class MatmulLoad(Record):
+    """A matmul that runs for seconds without a pause (instruments/timing.py, sustained).
+
+    Attributes:
+        data: normal, or zeros.
+        us: per call, in the second half of the run, as are clock and power.
+        turns_us: per call, in turns with the other names on the same data.
+    """
+
+    name: str
+    data: str
+    shape: tuple[int, int, int]
+    us: float
+    us_p20: float
+    us_p80: float
+    tflops: float
+    clock_mhz: float
+    watts: float
+    turns_us: float
+    turns_p20: float
+    turns_p80: float
+
+
+class Machine(Record, omit_defaults=True):
+    """What the machine itself costs: a list of records per part, and what they were measured with.
+
+    Attributes:
+        kernel_hashes: {part: hash of its kernels}.
+    """
 
     device: str
     driver: str
@@ -271,22 +601,32 @@ class Machine(Record):
     latency: list[Latency] = []
     reads: list[Read] = []
     copy: list[Copy] = []
+    flight: list[Flight] = []
+    tall_rows: list[TallRows] = []
     stages: list[Stages] = []
     programs: list[Programs] = []
     transpose: list[Transpose] = []
     divergence: list[Divergence] = []
     banks: list[Banks] = []
     accumulator: list[Accumulator] = []
+    matmul_steps: list[MatmulStep] = []
+    matmul_orders: list[MatmulOrder] = []
+    matmul_waves: list[MatmulWave] = []
+    matmul_load: list[MatmulLoad] = []
+    matmul_hopper: list[MatmulStep] = []
+    matmul_hopper_zeros: list[MatmulLoad] = []
+    matmul_trace: list[WarpTrace] = []
+    kernel_hashes: dict[str, str] = {}
 
     def sums(self, data: str, K: int, every: int = 0, ratio: int = 0) -> Accumulator:
         """One record of `accumulator`. Raises ValueError where there is none."""
         for record in self.accumulator:
             if (record.data, record.K, record.every, record.ratio) == (data, K, every, ratio):
                 return record
-        known = sorted({(r.data, r.K, r.every) for r in self.accumulator})
+        names = sorted({(r.data, r.K, r.every) for r in self.accumulator})
         raise ValueError(
             f"data, K, every, ratio: no record of {data}, {K}, {every}, {ratio}, expected some of: "
-            + "; ".join(", ".join(map(str, values)) for values in known)
+            + "; ".join(", ".join(map(str, values)) for values in names)
         )
 
 
@@ -294,9 +634,14 @@ class Machine(Record):
 
 
 class AllToAll(Record):
-    """Every rank sends each of the others as many bytes. bytes: that a rank sends to all others together, what stays
-    with it not counted; gbps: these over us, one direction. ctas: thread blocks that NCCL may use, before others' that
-    wait; 0 for its own choice, and no preference. graph: replayed from a CUDA graph, and not called."""
+    """Every rank sends the same number of bytes to each of the others.
+
+    Attributes:
+        bytes: that a rank sends to all others together.
+        ctas: thread blocks that NCCL may use, at high priority; 0 for its own choice, without priority.
+        gbps: bytes over us, one direction.
+        graph: replayed from a CUDA graph, not eager.
+    """
 
     bytes: int
     ctas: int
@@ -308,8 +653,13 @@ class AllToAll(Record):
 
 
 class Same(Record):
-    """The layer over the ranks beside the same on one GPU. data: normal numbers, or whole ones, whose sums are exact in
-    any order; error: ||difference|| / ||result||; equal: in every bit."""
+    """The layer over the ranks, compared with the same layer on one GPU.
+
+    Attributes:
+        data: normal numbers, or whole ones, whose sums are exact in any order.
+        equal: in every bit.
+        error: ||difference|| / ||result||.
+    """
 
     data: str
     dtype: str
@@ -324,11 +674,20 @@ class Same(Record):
 
 
 class Step(Record):
-    """A forward step of the layer; us: of the slowest rank. part: whole; counts known, the same without their exchange,
-    so that the host waits for nothing; graph, that again as replayed from a CUDA graph; products, without the
-    exchanges; or exchanges, without the products. "..., in a row": a step of several, one after the other. tokens: of
-    each rank. sms: multiprocessors for products, 0 for all; ctas: as in AllToAll. link: as in Timeline. rows: that each
-    rank multiplies; sent: bytes that each rank sends to others in dispatch."""
+    """A forward step of the layer.
+
+    Attributes:
+        part: whole; counts known (whole without the exchange of counts, so that the host never waits); graph (counts
+            known, replayed from a CUDA graph); products (the matmuls alone); or exchanges (these alone). Parts that end
+            in "in a row" are a step of several back to back.
+        link: as in Timeline.
+        tokens: per rank.
+        sms: SMs for the matmuls; 0 for all.
+        ctas: as in AllToAll.
+        us: of the slowest rank.
+        rows: that each rank multiplies.
+        sent: bytes that each rank sends to others in dispatch.
+    """
 
     model: str
     routing: str
@@ -350,8 +709,15 @@ class Step(Record):
 
 
 class Span(Record):
-    """A kernel on a GPU: which lane it is in (link, experts, rows), what it does, when it begins and how long it takes,
-    in microseconds. blocks: thread blocks that it was launched with; 0 where that was not recorded."""
+    """A kernel on a GPU.
+
+    Attributes:
+        lane: of the picture: link, experts or rows.
+        name: what it does.
+        start: when it begins, in microseconds.
+        us: how long it takes.
+        blocks: thread blocks of the launch; 0 where they were not recorded.
+    """
 
     lane: str
     name: str
@@ -361,8 +727,12 @@ class Span(Record):
 
 
 class Timeline(Record):
-    """The kernels of one step, by rank, from the first one's beginning. part: whole or graph, as in Step. link: NVLink,
-    or host memory, where NCCL was told not to send from GPU to GPU."""
+    """The kernels of one step by rank, from the beginning of the first one.
+
+    Attributes:
+        link: NVLink, or host memory, where NCCL may not send from GPU to GPU.
+        part: whole or graph, as in Step.
+    """
 
     model: str
     routing: str
@@ -375,7 +745,7 @@ class Timeline(Record):
 
 
 class Parallel(Record, kw_only=True):
-    """All that is recorded of some GPUs of one kind in one host."""
+    """All that is recorded of several GPUs of one kind in one host. kernel_hashes: {part: hash of its kernels}."""
 
     schema_version: Literal[1] = 1
     device: str
@@ -389,34 +759,40 @@ class Parallel(Record, kw_only=True):
     same: list[Same] = []
     steps: list[Step] = []
     timelines: list[Timeline] = []
+    kernel_hashes: dict[str, str] = {}
 
     @property
     def provenance(self) -> str:
         """One line for captions: devices, versions, date."""
         return f"{self.ranks} {self.device}, torch {self.torch}, triton {self.triton}, NCCL {self.nccl}, {self.date}"
 
-    def step(self, **wanted) -> Step:
-        """The first step whose fields are those given. Raises ValueError where there is none."""
-        return _first("step", self.steps, wanted)
+    def step(self, **fields) -> Step:
+        """The first step with these fields. Raises ValueError where there is none."""
+        return _first("step", self.steps, fields)
 
-    def timeline(self, **wanted) -> Timeline:
-        """The first timeline whose fields are those given. Raises ValueError where there is none."""
-        return _first("timeline", self.timelines, wanted)
+    def timeline(self, **fields) -> Timeline:
+        """The first timeline with these fields. Raises ValueError where there is none."""
+        return _first("timeline", self.timelines, fields)
 
 
-def _first(kind: str, records: list, wanted: dict):
+def _first(kind: str, records: list, fields: dict):
     for record in records:
-        if all(getattr(record, name) == value for name, value in wanted.items()):
+        if all(getattr(record, name) == value for name, value in fields.items()):
             return record
-    known = {tuple(getattr(record, name) for name in wanted) for record in records}
-    raise ValueError(f"{', '.join(wanted)}: no {kind} with {tuple(wanted.values())}, expected one of: {sorted(known)}")
+    others = {tuple(getattr(record, name) for name in fields) for record in records}
+    raise ValueError(f"{', '.join(fields)}: no {kind} with {tuple(fields.values())}, expected one of: {sorted(others)}")
 
 
 class Figures(Record, kw_only=True):
     """All that is recorded of one GPU.
 
-    date: of the last run that added cases. liger: None where it was not installed. copy_gbps: torch's own copy;
-    matmul_tflops: torch's own product, by dtype; machine: None until bench/machine.py has run.
+    Attributes:
+        liger: version of Liger's kernels; None where they were not installed.
+        date: of the last run that added cases.
+        copy_gbps: copy bandwidth, by torch's own copy.
+        matmul_tflops: {dtype: throughput of torch's own matmul}.
+        launch_us: host time per launch.
+        machine: None until bench/machine.py has run.
     """
 
     schema_version: Literal[1] = 1
@@ -434,6 +810,10 @@ class Figures(Record, kw_only=True):
     counters: list[Counter] = []
     machine: Machine | None = None
     peaks: list[Peak] = []
+    host: list[HostTime] = []
+    roofline: list[Point] = []
+    sustained: list[Sustained] = []
+    layers: list[DecoderLayer] = []
 
     @property
     def provenance(self) -> str:
@@ -455,9 +835,9 @@ class Figures(Record, kw_only=True):
         for counter in self.counters:
             if (counter.kernel, counter.variant, counter.shape) == (kernel, variant, shape):
                 return counter
-        known = (f"{c.kernel}, {c.variant}, {c.shape}" for c in self.counters)
+        names = (f"{c.kernel}, {c.variant}, {c.shape}" for c in self.counters)
         raise ValueError(
-            f"kernel, variant, shape: no counters of {kernel}, {variant}, {shape}, expected one of: {'; '.join(known)}"
+            f"kernel, variant, shape: no counters of {kernel}, {variant}, {shape}, expected one of: {'; '.join(names)}"
         )
 
     def peak(self, kernel: str, variant: str, *shape: int) -> Peak:
@@ -465,14 +845,59 @@ class Figures(Record, kw_only=True):
         for peak in self.peaks:
             if (peak.kernel, peak.variant, peak.shape) == (kernel, variant, shape):
                 return peak
-        known = (f"{p.kernel}, {p.variant}, {p.shape}" for p in self.peaks)
+        names = (f"{p.kernel}, {p.variant}, {p.shape}" for p in self.peaks)
         raise ValueError(
-            f"kernel, variant, shape: no peak of {kernel}, {variant}, {shape}, expected one of: {'; '.join(known)}"
+            f"kernel, variant, shape: no peak of {kernel}, {variant}, {shape}, expected one of: {'; '.join(names)}"
         )
+
+    def point(self, kernel: str, implementation: str, *shape: int) -> Point:
+        """The point of one call on the roofline. Raises ValueError where nothing is recorded."""
+        return _first("point", self.roofline, {"kernel": kernel, "implementation": implementation, "shape": shape})
+
+    def sustained_run(self, kernel: str, implementation: str, data: str, *shape: int) -> Sustained:
+        """What a kernel took, run for seconds. Raises ValueError where nothing is recorded."""
+        fields = {"kernel": kernel, "implementation": implementation, "data": data, "shape": shape}
+        return _first("run of seconds", self.sustained, fields)
+
+    def layer(self, part: str, phase: str, batch: int, impl: str) -> DecoderLayer:
+        """A decoder layer or a part of it. Raises ValueError where nothing is recorded."""
+        return _first("layer", self.layers, {"part": part, "phase": phase, "batch": batch, "impl": impl})
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The two rates of a GPU's roofline: bytes/s, FLOP/s, and whether they were measured or are the datasheet's."""
+
+    bandwidth: float
+    peak: float
+    source: str
+
+    @property
+    def ridge(self) -> float:
+        """The ridge point, in FLOP/byte."""
+        return self.peak / self.bandwidth
+
+
+def as_measured(gpu: str) -> gpus.GPU:
+    """A GPU with copy bandwidth and matmul throughput as they were measured, and the datasheet's rates for the rest."""
+    card = gpus.GPUS[gpu]
+    if gpu.lower() not in gpus_on_record():
+        return card
+    figures = load(gpu)
+    measured = {unit: tflops * 1e12 for unit, tflops in figures.matmul_tflops.items()}
+    return replace(card, bandwidth=figures.copy_gbps * 1e9, matrix=card.matrix | measured)
+
+
+def rates(gpu: str, unit: str = "bf16") -> Rates:
+    """The rates that the course computes with: copy bandwidth and matmul throughput where both were measured, else both
+    of the datasheet. unit: as for GPU.peak; only matmuls in bf16 have been measured."""
+    measured = gpu.lower() in gpus_on_record() and unit in load(gpu).matmul_tflops
+    card = as_measured(gpu) if measured else gpus.GPUS[gpu]
+    return Rates(card.bandwidth, card.peak(unit), "measured" if measured else "datasheet")
 
 
 def case_name(kernel: str, shape: tuple, dtype: str) -> str:
-    """What a case is called: 'rmsnorm 8192x8192 bf16'."""
+    """The name of a case: 'rmsnorm 8192x8192 bf16'."""
     return f"{kernel} {'x'.join(map(str, shape))} {dtype}"
 
 
@@ -480,38 +905,42 @@ def case_name(kernel: str, shape: tuple, dtype: str) -> str:
 
 
 def place() -> Path:
-    """Where the figures of this machine's GPU lie."""
+    """The path of the figures of this machine's GPU."""
     return RESULTS / f"{gpus.file_stem(*gpus.this_device())}.json"
 
 
-def recorded() -> list[str]:
-    """The GPUs that figures are recorded of, as `load` takes them."""
+def gpus_on_record() -> list[str]:
+    """The GPUs that have figures, as `load` takes them."""
     return sorted(path.stem for path in RESULTS.glob("*.json"))
 
 
 @cache
 def load(gpu: str) -> Figures:
     """The recorded figures of one GPU, such as 'h200'. Raises ValueError where there are none."""
-    if gpu.lower() not in recorded():
+    if gpu.lower() not in gpus_on_record():
         raise ValueError(
-            f"gpu: no figures are recorded for {gpu!r}, expected one of: {', '.join(recorded()) or 'none'}"
+            f"gpu: no figures are recorded for {gpu!r}, expected one of: {', '.join(gpus_on_record()) or 'none'}"
         )
     return read(RESULTS / f"{gpu.lower()}.json")
 
 
 @cache
 def load_parallel(gpu: str, ranks: int) -> Parallel:
-    """What is recorded of so many GPUs of one kind together. Raises ValueError where nothing is."""
+    """The recorded figures of several GPUs of one kind. Raises ValueError where there are none."""
     return read(parallel_place(gpu.lower(), ranks), Parallel)
 
 
 def parallel_place(gpu: str, ranks: int) -> Path:
-    """Where figures of several GPUs lie."""
+    """The path of the figures of several GPUs."""
     return RESULTS / "parallel" / f"{gpu}-x{ranks}.json"
 
 
 def read(path: Path, kind: type = Figures) -> Figures | Parallel:
-    """The figures in one file. Raises ValueError where there is none, or something else in it, and says where."""
+    """The figures in one file.
+
+    Raises:
+        ValueError: where there is no such file, or something else in it; the message says where.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
@@ -521,9 +950,46 @@ def read(path: Path, kind: type = Figures) -> Figures | Parallel:
         raise ValueError(f"{path.name}: not figures as instruments/results.py has them: {error}") from None
 
 
+def dumps(content: dict) -> bytes:
+    """The JSON text of a file under bench/results/: a record is one line, what holds records is spread over lines.
+
+    Args:
+        content: numbers, texts, lists and dictionaries.
+
+    Raises:
+        ValueError: for a number that is not finite.
+    """
+    return ("\n".join(_lines(content)) + "\n").encode()
+
+
+def _lines(content, indent: str = "") -> Iterator[str]:
+    """The lines of a dictionary or list that holds records, its brackets included."""
+    first, last = "{}" if isinstance(content, dict) else "[]"
+    items = list(content.items() if isinstance(content, dict) else enumerate(content))
+    yield indent + first
+    for place, (name, value) in enumerate(items):
+        label = f"{json.dumps(name)}: " if isinstance(content, dict) else ""
+        comma = "," if place + 1 < len(items) else ""
+        if isinstance(content, dict) and _holds_records(value):
+            first_line, *middle, last_line = _lines(value, indent + " ")
+            yield f"{indent} {label}{first_line.lstrip()}"
+            yield from middle
+            yield last_line + comma
+        else:
+            yield f"{indent} {label}{json.dumps(value, allow_nan=False)}{comma}"
+    yield indent + last
+
+
+def _holds_records(value) -> bool:
+    """Whether this is a list of records, or a dictionary of such lists or of records."""
+    if isinstance(value, dict):
+        return any(isinstance(each, dict) or _holds_records(each) for each in value.values())
+    return isinstance(value, list) and any(isinstance(each, dict) for each in value)
+
+
 def encode(figures: Figures | Parallel) -> bytes:
-    """What a file of figures holds. Raises ValueError where one is not a finite number, or not of its field's type."""
-    text = json.dumps(msgspec.to_builtins(figures), indent=1, allow_nan=False).encode() + b"\n"
+    """The file of some figures. Raises ValueError for a number that is not finite or not of its field's type."""
+    text = dumps(msgspec.to_builtins(figures))
     msgspec.json.decode(text, type=type(figures))
     return text
 

@@ -83,11 +83,11 @@ def sectors(function: Callable, *args, **kwargs) -> dict:
         raise RuntimeError(backend.NO_TRITON)
     from instruments import interpreter
 
-    found: dict = {}
+    requests: dict = {}
 
     class Counter(interpreter.Guard):
         def access(self, kind, argument, byte_offsets, size):
-            kinds = found.setdefault(argument.name.removesuffix("_ptr"), {})
+            kinds = requests.setdefault(argument.name.removesuffix("_ptr"), {})
             kinds[kind] = kinds.get(kind, Requests()) + request(byte_offsets + argument.address % SECTOR, size)
 
     def launcher(kernel, grid, launch_args, launch_kwargs):
@@ -95,7 +95,7 @@ def sectors(function: Callable, *args, **kwargs) -> dict:
 
     with backend.launching(launcher):
         function(*args, **kwargs)
-    return found
+    return requests
 
 
 def bank_passes(byte_offsets) -> int:

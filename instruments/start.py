@@ -101,8 +101,10 @@ def complete_colab() -> None:
     absent = [name for name in MISSING_ON_COLAB if importlib.util.find_spec(name) is None]
     if not absent:
         return
-    wanted = [line for line in pyproject()["project"]["dependencies"] if re.match(r"[\w.-]+", line)[0] in absent]
-    pip = subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *wanted], capture_output=True, text=True)
+    requirements = [line for line in pyproject()["project"]["dependencies"] if re.match(r"[\w.-]+", line)[0] in absent]
+    pip = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", *requirements], capture_output=True, text=True
+    )
     if pip.returncode:
         why = pip.stderr.strip().rpartition("\n")[2]
         print(f"{', '.join(absent)} could not be installed; when pip can, run this cell again. It says: {why}")

@@ -9,6 +9,7 @@ clocks and temperature hit all alike.
 """
 
 import math
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -69,12 +70,13 @@ def _room() -> int:
 class Graphed:
     """A CUDA graph that calls `function` once for each of `copies` copies of its arguments.
 
-    Results stay alive, each in memory of its own, so that writes are as fresh as reads.
+    Results stay alive, each in memory of its own, so that writes are as fresh as reads. warm: all calls take the same
+    arguments instead and write into the same memory, so that what fits in L2 is found there.
     """
 
-    def __init__(self, function: Callable, args: tuple, copies: int):
+    def __init__(self, function: Callable, args: tuple, copies: int, warm: bool = False):
         need_gpu()
-        self.sets = [args, *(tuple(_clone(a) for a in args) for _ in range(copies - 1))]
+        self.sets = [args, *(args if warm else tuple(_clone(a) for a in args) for _ in range(copies - 1))]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -84,7 +86,12 @@ class Graphed:
         torch.cuda.synchronize()
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
-            self.results = [function(*a) for a in self.sets]
+            self.results = []
+            for a in self.sets:
+                result = function(*a)
+                if not warm:
+                    self.results.append(result)
+                del result  # if warm, the next call's result takes its memory
 
     def seconds(self) -> float:
         """Seconds per call of one replay."""
@@ -96,14 +103,14 @@ class Graphed:
         return start.elapsed_time(end) / 1e3 / len(self.sets)
 
 
-def long_enough(function: Callable, args: tuple, least: int, most: int) -> Graphed:
+def long_enough(function: Callable, args: tuple, least: int, most: int, warm: bool = False) -> Graphed:
     """A graph of `least` calls, or of as many as take REPLAY seconds, where those are more, up to `most`."""
-    graph = Graphed(function, args, least)
+    graph = Graphed(function, args, least, warm)
     calls = math.ceil(REPLAY / min(graph.seconds() for _ in range(3)))
     if calls <= least or most <= least:
         return graph
     del graph  # its copies, before others are made
-    return Graphed(function, args, min(calls, most))
+    return Graphed(function, args, min(calls, most), warm)
 
 
 def summarize(seconds: list, calls: int = 1) -> Timing:
@@ -114,16 +121,18 @@ def summarize(seconds: list, calls: int = 1) -> Timing:
     return Timing(median, p20, p80, calls)
 
 
-def from_graphs(functions: dict, args: tuple, nbytes: int, budget: float = 0.5) -> dict[str, Timing]:
-    """Time {name: function} on copies of `args` from CUDA graphs, taking turns.
+def from_graphs(
+    functions: dict, args: tuple, nbytes: int, budget: float = 0.5, warm: bool = False
+) -> dict[str, Timing]:
+    """Time {name: function} on copies of `args` from CUDA graphs, taking turns; warm: on the same `args` every time.
 
     nbytes: bytes that one call reads and writes, which sets the least number of copies; those beyond it, which make a
     replay last, take half of the free memory at most. budget: seconds of GPU time for all.
     """
-    least = copies_needed(nbytes)
+    least = 16 if warm else copies_needed(nbytes)
     each = max(1, nbytes, sum(map(_nbytes, args)))
-    most = min(MAX_COPIES, _room() // (2 * len(functions) * each))
-    graphs = {name: long_enough(function, args, least, most) for name, function in functions.items()}
+    most = MAX_COPIES if warm else min(MAX_COPIES, _room() // (2 * len(functions) * each))
+    graphs = {name: long_enough(function, args, least, most, warm) for name, function in functions.items()}
     once = sum(g.seconds() * len(g.sets) for g in graphs.values())
     rounds = max(5, min(100, int(budget / max(once, 1e-9))))
     seconds = {name: [] for name in graphs}
@@ -185,3 +194,57 @@ def matmul_roof(dtype: torch.dtype = torch.bfloat16, n: int = 8192) -> float:
     need_gpu()
     a, b = (torch.randn(n, n, device="cuda").to(dtype) for _ in range(2))
     return 2 * n**3 / _eager(lambda: a @ b)
+
+
+@dataclass(frozen=True)
+class Sustained:
+    """A kernel run back to back for seconds: seconds per call, and the GPU's clock and power in the second half.
+
+    Attributes:
+        timing: seconds per call of the replays of the second half.
+        clock_mhz: median clock of the SMs.
+        watts: median power draw.
+    """
+
+    timing: Timing
+    clock_mhz: float
+    watts: float
+
+
+def sustained(function: Callable, args: tuple, nbytes: int, seconds: float = 2.0) -> Sustained:
+    """Replay a CUDA graph of `function` without a pause, and sample clock and power meanwhile.
+
+    Args:
+        function: function of `args`.
+        args: arguments; the graph walks over copies of them, as in from_graphs.
+        nbytes: bytes that one call reads and writes.
+        seconds: how long to run. The first half warms the GPU up and does not count.
+
+    Returns:
+        Medians over the second half.
+
+    Raises:
+        RuntimeError: without a GPU.
+        ModuleNotFoundError: without nvidia-ml-py, through which torch reads clock and power.
+    """
+    graph = long_enough(function, args, copies_needed(nbytes), 64)
+    samples, times, done = [], [], threading.Event()
+
+    def sample():
+        while not done.wait(0.02):
+            samples.append((time.perf_counter(), torch.cuda.clock_rate(), torch.cuda.power_draw() / 1e3))
+
+    sampler = threading.Thread(target=sample, daemon=True)
+    half = time.perf_counter() + seconds / 2
+    sampler.start()
+    while (now := time.perf_counter()) < half + seconds / 2:
+        times.append((now, graph.seconds()))
+    done.set()
+    sampler.join()
+
+    def second_half(rows):
+        return [row[1:] for row in rows if row[0] >= half] or [row[1:] for row in rows]
+
+    clocks, watts = zip(*second_half(samples), strict=True)
+    timing = summarize([t for (t,) in second_half(times)], len(graph.sets))
+    return Sustained(timing, summarize(list(clocks)).median, summarize(list(watts)).median)

@@ -1,8 +1,8 @@
-"""The trace: what the programs of a call ask memory for, one access after the other, in the order they are made.
+"""The trace: every access to memory by the programs of a call, in order.
 
 `trace(function, ...)` calls a public function under the meter and keeps, beside the meter's report, every access of the
-first programs of each launch: its line of source, the elements its lanes are at, and which of them are masked off, lie
-outside the tensor, or were touched before. Elements are placed by the tensor's own indices, whatever its strides are.
+first programs of each launch: its line of source, the elements of its lanes, and which lanes are masked off, lie
+outside the tensor, or touch an element again. Elements are placed by the tensor's own indices, whatever its strides.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,12 @@ import torch
 
 from instruments.meter import Report, metered
 
-PROGRAMS = 256  # of a launch that are kept
-LAUNCH_BYTES = 1 << 24  # that the kept programs of a launch may take
-LAUNCHES = 8  # whose programs are kept
+PROGRAMS = 256  # recorded per launch
+LAUNCH_BYTES = 1 << 24  # limit for the recorded programs of a launch
+LAUNCHES = 8  # whose programs are recorded
 NEVER = np.iinfo(np.int32).max  # the ordinal of no program
 STEP_BYTES = 500  # that a step takes beside its arrays
-FAR = 1 << 30  # rows and columns are kept up to here
+FAR = 1 << 30  # limit for rows and columns
 
 #: What a lane of an access does. AGAIN: it is inside, and its element was read before (for a store: written before).
 MASKED, INSIDE, AGAIN, OUTSIDE, ELSEWHERE = range(5)
@@ -28,12 +28,16 @@ MASKED, INSIDE, AGAIN, OUTSIDE, ELSEWHERE = range(5)
 class Step:
     """One access to one tensor by one program.
 
-    kind: 'read', 'write' or 'atomic'. tensor: its name in the report. where: the elements as indices, in words.
-    lanes: what each lane does, uint8 in the shape of the tile; ELSEWHERE is a lane that is at another tensor.
-    rows, cols: where each lane is, int32 in the shape of the tile, as `as_grid` makes them of indices; lanes that are
-    not performed may be beyond the tensor.
-    own_again: how many lanes of AGAIN meet their own program.
-    file, line: of the source. read, written: bytes requested by the whole call up to and with this access.
+    Attributes:
+        kind: 'read', 'write' or 'atomic'.
+        tensor: its name in the report.
+        where: the elements as indices, in words.
+        lanes: what each lane does, uint8 in the shape of the tile; ELSEWHERE is a lane that is at another tensor.
+        rows, cols: where each lane is, int32 in the shape of the tile, as `as_grid` makes them of indices; lanes that
+            are not performed may be beyond the tensor.
+        own_again: how many lanes of AGAIN touch an element that their own program touched before.
+        file, line: of the source.
+        read, written: bytes requested by the whole call up to and with this access.
     """
 
     kind: str
@@ -55,9 +59,12 @@ class Step:
 
 @dataclass(eq=False)
 class Program:
-    """One program and its steps. launch: which of the call, from 0. number: its place in the order of the grid.
+    """One program and its steps.
 
-    whole: false where it took more than LAUNCH_BYTES, and its last accesses are missing.
+    Attributes:
+        launch: which of the call, from 0.
+        number: its place in the order of the grid.
+        whole: false where its steps exceed LAUNCH_BYTES, and the last accesses are missing.
     """
 
     kernel: str
@@ -75,8 +82,12 @@ class Program:
 
 @dataclass(frozen=True)
 class Place:
-    """A tensor as rows by columns. first: int32 [rows, cols], the ordinal of the program that first touched an element,
-    the programs of all launches counted together; NEVER for none."""
+    """A tensor as rows by columns.
+
+    Attributes:
+        first: int32 [rows, cols], the ordinal of the program that first touched each element, the programs of all
+            launches counted together; NEVER for none.
+    """
 
     shape: tuple
     dtype: torch.dtype
@@ -85,7 +96,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Trace:
-    """report: the meter's. tensors: name -> Place. programs: those kept, in order. sizes: programs of each launch."""
+    """The accesses of a call.
+
+    Attributes:
+        report: the meter's.
+        tensors: {name: Place}.
+        programs: the recorded ones, in order.
+        sizes: how many programs each launch has.
+    """
 
     report: Report
     tensors: dict
@@ -94,7 +112,7 @@ class Trace:
 
     @property
     def complete(self) -> bool:
-        """Every access of every program was kept."""
+        """Whether every access of every program was recorded."""
         return len(self.programs) == sum(self.sizes) and all(program.whole for program in self.programs)
 
     def ordinal(self, program: Program) -> int:
@@ -102,18 +120,20 @@ class Trace:
         return sum(self.sizes[: program.launch]) + program.number
 
     def nearest(self, name: str, index: tuple) -> tuple:
-        """The store that comes nearest to an element: (place in `programs`, place in the program's steps, how near).
+        """The store that comes nearest to an element.
 
-        How near is INSIDE where it stores it, MASKED where it has it but masked off, ELSEWHERE where it stores others.
-        (0, 0, None) where no store to the tensor was kept.
+        Returns:
+            (place in `programs`, place in the program's steps, how near). How near is INSIDE where it stores the
+            element, MASKED where it has it but masked off, ELSEWHERE where it stores others. (0, 0, None) where no
+            store to the tensor was recorded.
         """
         row, col = (int(i) for i in as_grid(self.tensors[name].shape, index))
-        best, found = np.inf, (0, 0, None)
+        best, nearest = np.inf, (0, 0, None)
         for place, program in enumerate(self.programs):
             score, step = _nearness(program, name, row, col)
             if score <= best and score < np.inf:
-                best, found = score, (place, step, (INSIDE, MASKED)[score] if score < 2 else ELSEWHERE)
-        return found
+                best, nearest = score, (place, step, (INSIDE, MASKED)[score] if score < 2 else ELSEWHERE)
+        return nearest
 
     def leaving(self) -> tuple | None:
         """The first access with a lane outside its tensor: (place in `programs`, place in the program's steps)."""
@@ -124,11 +144,16 @@ class Trace:
 
 
 def trace(function: Callable, args: tuple = (), kwargs: dict | None = None, at: tuple | str | None = None) -> Trace:
-    """Call `function(*args, **kwargs)` once, interpreted, and keep what its programs access.
+    """Call `function(*args, **kwargs)` once, interpreted, and record what its programs access.
 
-    at: (name, index) of an element; the program whose store comes nearest to it is kept too, however late it runs. Or
-    "outside": then the first program that leaves a tensor is.
-    Raises ValueError where no kernel is launched, or none that is given a tensor.
+    Args:
+        function: a public function of kernels/, or your own.
+        args, kwargs: its arguments.
+        at: (name, index) of an element; the program whose store comes nearest to it is recorded too, however late it
+            runs. Or "outside": then the first program that leaves a tensor is.
+
+    Raises:
+        ValueError: where no kernel is launched, or none with a tensor.
     """
     recorder = _Recorder(at)
     report = metered(function, args, kwargs or {}, recorder)
@@ -149,9 +174,9 @@ class _Recorder:
         self.outside = at == "outside"
         self.at = None if self.outside else at
         self.kernels, self.grids, self.sizes = [], [], []  # of each launch; sizes: how many programs
-        self.kept = []  # of each launch: {number: Program}
-        self.limits = []  # of each launch: the programs before this number are kept
-        self.found, self.nearness = None, np.inf  # a program that is kept for the sake of `at`
+        self.programs = []  # of each launch: {number: Program}
+        self.limits = []  # of each launch: the programs before this number are recorded
+        self.nearest, self.nearness = None, np.inf  # the program that `at` asks for
         self.arguments = {}  # {name: a tensor's argument}
         self.marks = {}  # {(storage, itemsize): what happened to its elements}
         self.program = None
@@ -164,7 +189,7 @@ class _Recorder:
         self.grids.append(launch.grid)
         self.sizes.append(int(np.prod(launch.grid)))
         self.limits.append(min(PROGRAMS, self.sizes[-1]) if len(self.sizes) <= LAUNCHES else 0)
-        self.kept.append({})
+        self.programs.append({})
         for name, argument in zip(names, launch.arguments):
             self.arguments.setdefault(name, argument)
             if self.at and name == self.at[0]:
@@ -175,7 +200,7 @@ class _Recorder:
         if self.program is None or self.program.number != number:
             self._close()
             self.program = self._program(len(self.sizes) - 1, number)
-            self.taken = 0
+            self.nbytes = 0
         for tag in np.unique(tags):
             if 0 <= tag < len(self.launch.arguments):
                 here = tags == tag
@@ -216,29 +241,29 @@ class _Recorder:
         words = _words(name, [index[here] for index in indices])
         own = int((before == me).sum())
         self.program.steps.append(Step(kind, name, words, *arrays, own, *_line(), *self.total.values()))
-        self.taken += STEP_BYTES + sum(array.base.nbytes for array in arrays)
-        self.program.whole = self.taken < LAUNCH_BYTES
+        self.nbytes += STEP_BYTES + sum(array.base.nbytes for array in arrays)
+        self.program.whole = self.nbytes < LAUNCH_BYTES
 
     def _close(self):
-        """The program that ran has ended: keep it or not."""
+        """Record the program that has ended, or not."""
         program, self.program = self.program, None
         if program is None:
             return
-        kept, launch = self.kept[-1], program.launch
+        programs, launch = self.programs[-1], program.launch
         if program.number < self.limits[launch]:
-            if not kept or self.spent + self.taken <= LAUNCH_BYTES:
-                kept[program.number] = program
-                self.spent += self.taken
+            if not programs or self.spent + self.nbytes <= LAUNCH_BYTES:
+                programs[program.number] = program
+                self.spent += self.nbytes
                 return
             self.limits[launch] = program.number
-        if self.outside and self.found is None and _leaves(program) is not None:
-            self.found = program
+        if self.outside and self.nearest is None and _leaves(program) is not None:
+            self.nearest = program
         if self.at and self.at[0] in self.names:
             name, index = self.at
             shape = self.arguments[name].device_tensor.shape
             nearness, _ = _nearness(program, name, *(int(i) for i in as_grid(shape, index)))
             if nearness <= self.nearness:
-                self.found, self.nearness = program, nearness
+                self.nearest, self.nearness = program, nearness
 
     def finish(self, report: Report) -> Trace:
         self._close()
@@ -247,10 +272,10 @@ class _Recorder:
                 f"at: got {self.at[0]!r}, expected a tensor that is launched with: {', '.join(self.arguments)}"
             )
         programs = []
-        for launch, (limit, kept) in enumerate(zip(self.limits, self.kept)):
-            programs += [kept.get(number) or self._program(launch, number) for number in range(limit)]
-            if self.found and self.found.launch == launch:
-                programs.append(self.found)
+        for launch, (limit, by_number) in enumerate(zip(self.limits, self.programs)):
+            programs += [by_number.get(number) or self._program(launch, number) for number in range(limit)]
+            if self.nearest and self.nearest.launch == launch:
+                programs.append(self.nearest)
         tensors = {}
         for name, argument in self.arguments.items():
             tensor = argument.device_tensor

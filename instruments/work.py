@@ -34,7 +34,7 @@ LINK_OUT = re.compile(rf"(\]\(|(?:src|href)=\")\.\./(?!(?:{'|'.join(FOLDERS)})/)
 
 
 @dataclass
-class Done:
+class Changes:
     """What one update did, by the notebooks' paths in work/. beside: kept ones, and where their new version lies."""
 
     copied: list[str] = field(default_factory=list)
@@ -45,92 +45,94 @@ class Done:
 
     def __str__(self) -> str:
         """The one sentence for the learner."""
-        told = []
+        parts = []
         if self.copied:
-            told.append(f"copied {named(self.copied)}")
+            parts.append(f"copied {names_or_count(self.copied)}")
         if self.renewed:
-            told.append(f"renewed {named(self.renewed)}")
+            parts.append(f"renewed {names_or_count(self.renewed)}")
         if len(self.beside) > NAMED:
-            told.append(
+            parts.append(
                 f"kept {len(self.beside)} that you changed, each with the new version beside it as 'NAME (new).ipynb'"
             )
         else:
-            told += [
+            parts += [
                 f"kept {mine} as you changed it, with the new version beside it as {new!r}"
                 for mine, new in self.beside.items()
             ]
         if self.unreadable:
-            told.append(f"passed over {named(self.unreadable)}, damaged in the course's own folder")
+            parts.append(f"passed over {names_or_count(self.unreadable)}, damaged in the course's own folder")
         if self.deleted:
-            told.append(f"left out {named(self.deleted)}, which you deleted (make work RESTORE=1 copies again)")
-        return f"{WORK}/: {'; '.join(told) or 'up to date'}."
+            parts.append(
+                f"left out {names_or_count(self.deleted)}, which you deleted (make work RESTORE=1 copies again)"
+            )
+        return f"{WORK}/: {'; '.join(parts) or 'up to date'}."
 
 
-def named(names: list[str]) -> str:
+def names_or_count(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= NAMED else f"{len(names)} notebooks"
 
 
-def update(root: Path = ROOT, restore: bool = False) -> Done:
+def update(root: Path = ROOT, restore: bool = False) -> Changes:
     """Bring root/work up to date with the notebooks of root. restore: copy deleted ones again.
 
     Raises OSError where work/ cannot be read or written; what was done until then is done, and remembered.
     """
     work = root / WORK
     work.mkdir(exist_ok=True)
-    known, done = remembered(work), Done()
+    manifest, changes = read_manifest(work), Changes()
     try:
         for folder in FOLDERS:
             for path in sorted((root / folder).glob("*.ipynb")):
-                follow(path, work, known, done, restore)
+                follow(path, work, manifest, changes, restore)
     finally:
-        write(work / MANIFEST, json.dumps(known, indent=1, sort_keys=True) + "\n")
-    return done
+        write(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    return changes
 
 
-def follow(path: Path, work: Path, known: dict, done: Done, restore: bool) -> None:
+def follow(path: Path, work: Path, manifest: dict, changes: Changes, restore: bool) -> None:
     """Bring the copy of one notebook of the course up to date."""
     name = f"{path.parent.name}/{path.name}"
-    copy, before = work / name, known.get(name, {})
+    copy, before = work / name, manifest.get(name, {})
     text, present = copy_of(path), read(copy)
     if text is None:
-        done.unreadable.append(name)
+        changes.unreadable.append(name)
         return
-    latest, held = sources(text), sources(present)
+    latest, current = sources(text), sources(present)
     if not os.path.lexists(copy):
         if before and not restore:
-            done.deleted.append(name)
+            changes.deleted.append(name)
             return
-        done.copied.append(name)
+        changes.copied.append(name)
     elif present is not None and digest(present) == before.get("text"):  # as it was copied, outputs included
-        if held != latest:
-            done.renewed.append(name)
-    elif held == latest:  # run or saved since, and up to date: its outputs are hers
-        known[name] = {**before, "sources": latest}
+        if current != latest:
+            changes.renewed.append(name)
+    elif current == latest:  # run or saved since, and up to date: its outputs are hers
+        manifest[name] = {**before, "sources": latest}
         return
-    elif held is not None and held == before.get("sources"):
-        done.renewed.append(name)
+    elif current is not None and current == before.get("sources"):
+        changes.renewed.append(name)
     else:
         if latest not in (before.get("sources"), before.get("offered")):
-            done.beside[name] = offer(copy, text, work, known)
-            known[name] = {**before, "offered": latest}
+            changes.beside[name] = offer(copy, text, work, manifest)
+            manifest[name] = {**before, "offered": latest}
         return
     if present != text:
         write(copy, text)
-    known[name] = {"sources": latest, "text": digest(text)}
+    manifest[name] = {"sources": latest, "text": digest(text)}
 
 
-def offer(copy: Path, text: str, work: Path, known: dict) -> str:
+def offer(copy: Path, text: str, work: Path, manifest: dict) -> str:
     """Put the new version of a changed copy beside it; its path in work/. One put there before is replaced only where
     the learner has not changed it."""
     for number in count(1):
         place = copy.with_name(f"{copy.stem} (new{f' {number}' if number > 1 else ''}).ipynb")
         name = place.relative_to(work).as_posix()
-        held, latest = sources(read(place)), sources(text)
-        unchanged = held is not None and held in (latest, known.get(name, {}).get("sources"))
+        current, latest = sources(read(place)), sources(text)
+        unchanged = current is not None and current in (latest, manifest.get(name, {}).get("sources"))
         if unchanged or not os.path.lexists(place):
-            if held != latest:
+            if current != latest:
                 write(place, text)
-            known[name] = {"sources": latest}
+            manifest[name] = {"sources": latest}
             return name
 
 
@@ -180,12 +182,12 @@ def digest(text: str | None) -> str | None:
     return None if text is None else hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def remembered(work: Path) -> dict:
+def read_manifest(work: Path) -> dict:
     """What work/ remembers of each copy: the hash of its sources, of all its text, and of the sources last offered
     beside it. Empty where it was never written or is damaged."""
     try:
-        known = json.loads(read(work / MANIFEST) or "")
-        return {name: entry for name, entry in known.items() if isinstance(entry, dict)}
+        manifest = json.loads(read(work / MANIFEST) or "")
+        return {name: entry for name, entry in manifest.items() if isinstance(entry, dict)}
     except (ValueError, AttributeError):
         return {}
 

@@ -1,16 +1,16 @@
-"""What is timed, and what runs under the memory checker: a file for each family of kernels, found by being here.
+"""What is timed, and what runs under the memory checker: a file for each family of kernels.
 
-Such a file has
+A file needs no entry anywhere: every file in this folder is imported. It has
 
     cases()                 what bench/run.py times: a list of Case, one for each kernel and shape, with the course's
                             function and every peer that computes the same
-    RAGGED                  awkward sizes, a tuple of tuples; SHAPES serves what takes rows and columns
+    RAGGED                  awkward sizes, a tuple of tuples; SHAPES serves kernels that take rows and columns
     sanitize(*size, dtype)  launches every kernel of the family on tensors of such a size, for bench/sanitize.py
 
 and may have
 
-    counted()               a list of Counted: calls whose DRAM bytes bench/counters.py reads
-    grown()                 a list of Counted: calls whose peak of memory bench/memory.py measures
+    counter_calls()         a list of Call, whose DRAM bytes bench/counters.py reads
+    peak_calls()            a list of Call, whose peak memory bench/memory.py measures
 """
 
 import importlib
@@ -23,6 +23,7 @@ import torch
 
 from instruments.backend import device
 from instruments.gpus import dtype_name
+from instruments.kernel_hash import kernel_hash
 from instruments.results import case_name
 from instruments.traffic import Traffic
 
@@ -49,9 +50,13 @@ ODD_WIDTHS = ((65536, 768), (32768, 1536), (8192, 5120), (8192, 7168), (4096, 14
 class Case:
     """One kernel at one shape.
 
-    arguments: makes them, at random, 16-bit unless said otherwise. traffic: the least that has to move. reference:
-    computes the result in fp64; the first tensor of an implementation's result is compared with it. implementations:
-    name -> factory of a function of the arguments, which raises ImportError where the peer is not installed.
+    Attributes:
+        arguments: function that makes them, at random, 16-bit unless a family says otherwise.
+        traffic: minimum traffic.
+        reference: function of the arguments that computes the result in fp64; it is compared with the first tensor of
+            an implementation's result.
+        implementations: {name: factory of a function of the arguments}; the factory raises ImportError where a peer is
+            not installed.
     """
 
     kernel: str
@@ -66,45 +71,59 @@ class Case:
     def name(self) -> str:
         return case_name(self.kernel, self.shape, dtype_name(self.dtype))
 
+    @property
+    def kernel_hash(self) -> str:
+        """The hash of the kernels that the implementations may launch, as they are today."""
+        return kernel_hash(self.implementations)
+
 
 @dataclass(frozen=True)
-class Counted:
-    """A call whose DRAM bytes are read, or whose peak of memory. variant: which way of the kernel;
-    make: gives the call."""
+class Call:
+    """A call whose DRAM bytes or peak memory are measured.
+
+    Attributes:
+        variant: which way of the kernel.
+        make: function that makes the arguments and returns the call, a function without arguments.
+    """
 
     kernel: str
     variant: str
     shape: tuple
     make: Callable
 
+    @property
+    def kernel_hash(self) -> str:
+        """The hash of the kernels that the call may launch, as they are today."""
+        return kernel_hash(self.make)
 
-def launch_of(case: Case, name: str = "bytes-first") -> Counted:
-    """An implementation of a case, to be counted as well as timed."""
+
+def launch_of(case: Case, name: str = "bytes-first") -> Call:
+    """An implementation of a case, as a call for the counters or for peak memory."""
 
     def make():
         function, args = case.implementations[name](), case.arguments()
         return lambda: function(*args)
 
-    return Counted(case.kernel, name, case.shape, make)
+    return Call(case.kernel, name, case.shape, make)
 
 
 def random(*shape, dtype) -> torch.Tensor:
-    """Normal numbers, where the course puts its tensors."""
+    """Normally distributed numbers on the device where the course puts its tensors."""
     return torch.randn(*shape, device=device()).to(dtype)
 
 
 def with_gradients(*tensors: torch.Tensor) -> tuple:
-    """The tensors, asked to gather gradients."""
+    """The tensors, with requires_grad set."""
     return tuple(tensor.requires_grad_() for tensor in tensors)
 
 
 def by_columns(x: torch.Tensor) -> torch.Tensor:
-    """A copy of a matrix whose columns lie together in memory, not its rows."""
+    """A copy of a matrix in column-major order."""
     return x.detach().t().contiguous().t()
 
 
 def compiled(function, **options):
-    """The function as torch.compile makes it, for these sizes and no others."""
+    """The function compiled by torch.compile, for these sizes alone."""
     torch._dynamo.reset()
     return torch.compile(function, dynamic=False, **options)
 
@@ -119,8 +138,8 @@ def minimum(read: dict, written: dict, rows, cols, dtype) -> Traffic:
     )
 
 
-def wanted(only: str) -> tuple[str, ...]:
-    """The names that a script's --only gives, with commas between them; none for all."""
+def names_in(only: str) -> tuple[str, ...]:
+    """The names in a script's --only, separated by commas; an empty tuple means all."""
     return tuple(name.strip() for name in only.split(",") if name.strip())
 
 
@@ -131,15 +150,20 @@ def families() -> dict[str, ModuleType]:
 
 
 def cases() -> list[Case]:
-    """Every case, family by family, in the order they are timed."""
+    """Every case, family by family, in the order of timing."""
     return [case for family in families().values() for case in family.cases()]
 
 
-def counted() -> list[Counted]:
-    """Every call whose bytes are read, in the order they are profiled."""
-    return [launch for family in families().values() if hasattr(family, "counted") for launch in family.counted()]
+def counter_calls() -> list[Call]:
+    """Every call whose DRAM bytes are read, in the order of profiling."""
+    return [
+        launch
+        for family in families().values()
+        if hasattr(family, "counter_calls")
+        for launch in family.counter_calls()
+    ]
 
 
-def grown() -> list[Counted]:
-    """Every call whose peak of memory is measured, in that order."""
-    return [call for family in families().values() if hasattr(family, "grown") for call in family.grown()]
+def peak_calls() -> list[Call]:
+    """Every call whose peak memory is measured, in that order."""
+    return [call for family in families().values() if hasattr(family, "peak_calls") for call in family.peak_calls()]

@@ -6,9 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bench.cases import Case, Counted, launch_of, random
+from bench import peers
+from bench.cases import Call, Case, launch_of, random
 from instruments.backend import device
-from kernels.attention import attention_reference, attention_traffic, flash_attention
+from kernels.attention import attention_reference, attention_traffic, flash_attention, flash_attention_hopper
+from kernels.attention.configs import SHARED
+from kernels.shared.device import has_descriptors
 
 #: batch, heads, kv_heads, queries, keys, head_dim, whether causal, window (0: none)
 RAGGED = ((1, 4, 2, 70, 130, 72, 1, 0), (2, 2, 1, 129, 65, 64, 0, 50), (1, 2, 2, 65, 200, 256, 1, 50))
@@ -16,9 +19,14 @@ BF16 = torch.bfloat16
 BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "fa2": SDPBackend.FLASH_ATTENTION}
 
 
+def triton_path() -> str:
+    """The path that 'bytes-first' names in records of attention: 'fast', on a GPU without tensor descriptors 'plain'.
+    It never means Gluon's, which `flash_attention` runs by default on Hopper: that is 'bytes-first, gluon'."""
+    return "fast" if has_descriptors(torch.device(device()), SHARED) else "plain"
+
+
 def by_head(function, *tensors) -> tuple:
-    """function(one head of each tensor, in fp64), whose results are put together: fp64 scores of all heads at once
-    would not fit."""
+    """function(one head of each tensor, in fp64), its results concatenated: fp64 scores of all heads would not fit."""
     batch, heads = tensors[0].shape[:2]
     results = [
         function(*(x[b : b + 1, h : h + 1].double() for x in tensors)) for b in range(batch) for h in range(heads)
@@ -39,11 +47,11 @@ def forced(backend: SDPBackend, causal: bool):
 def eager(q, k, v, causal):
     """The ops of `attention_ops`."""
     heads = [x.flatten(0, 1) for x in (q, k, v)]
-    nothing = heads[0].new_zeros(())
-    scores = torch.baddbmm(nothing, heads[0], heads[1].mT, beta=0, alpha=q.shape[-1] ** -0.5)
+    zero = heads[0].new_zeros(())
+    scores = torch.baddbmm(zero, heads[0], heads[1].mT, beta=0, alpha=q.shape[-1] ** -0.5)
     if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
-        scores = scores.masked_fill(hidden, float("-inf"))
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).triu(1)
+        scores = scores.masked_fill(mask, float("-inf"))
     return (scores.softmax(-1) @ heads[2]).view(q.shape)
 
 
@@ -54,23 +62,18 @@ def _flex(causal: bool, sequence: int):
     flex = torch.compile(flex_attention, dynamic=False)
     if not causal:
         return flex
-    sees = create_block_mask(lambda batch, head, i, j: i >= j, None, None, sequence, sequence, device=device())
-    return partial(flex, block_mask=sees)
-
-
-def _gluon(causal: bool):
-    from kernels.attention_hopper import flash_attention_hopper
-
-    return lambda q, k, v: flash_attention_hopper(q, k, v, causal)
+    block_mask = create_block_mask(lambda batch, head, i, j: i >= j, None, None, sequence, sequence, device=device())
+    return partial(flex, block_mask=block_mask)
 
 
 def _attention(batch, heads, sequence, head_dim, causal, dtype=BF16, ops=False):
     size = batch, heads, sequence, head_dim
     implementations = {
-        "bytes-first": lambda: partial(flash_attention, causal=causal),
+        "bytes-first": lambda: partial(flash_attention, causal=causal, path=triton_path()),
         "bytes-first, plain": lambda: partial(flash_attention, causal=causal, path="plain"),
-        "bytes-first, gluon": lambda: _gluon(causal),
+        "bytes-first, gluon": lambda: partial(flash_attention_hopper, causal=causal),
         **{name: partial(forced, backend, causal) for name, backend in BACKENDS.items()},
+        "fa4": partial(peers.flash_attention_4, causal),
     }
     if ops:
         implementations["eager ops"] = lambda: partial(eager, causal=causal)
@@ -108,16 +111,16 @@ def ragged(batch, heads, kv_heads, queries, keys, head_dim, causal, window, dtyp
 
 
 def sanitize(*size):
-    """Every path, and tensors whose heads lie side by side; 16 bits alone."""
+    """Every Triton path, and tensors whose heads lie side by side; 16 bits alone. Gluon's: attention_hopper.py."""
     if size[-1].itemsize > 2:
         return
     qkv, options = ragged(*size)
-    flash_attention(*qkv, **options)
+    flash_attention(*qkv, **options, path=triton_path())
     flash_attention(*qkv, **options, path="plain")
-    flash_attention(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in qkv), **options)
+    flash_attention(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in qkv), **options, path=triton_path())
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     whole, causal = (_attention(4, 16, 4096, 128, causal, ops=True) for causal in (False, True))
     peers = "bytes-first", "bytes-first, gluon", "cudnn"
     return [

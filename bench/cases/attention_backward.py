@@ -4,10 +4,10 @@ from functools import partial
 
 import torch
 
+from bench import peers
 from bench.cases import Case, random, with_gradients
-from bench.cases.attention import BACKENDS, RAGGED, by_head, forced, ragged
-from kernels.attention import attention_reference, flash_attention
-from kernels.attention_backward import attention_backward, attention_backward_traffic
+from bench.cases.attention import BACKENDS, RAGGED, by_head, forced, ragged, triton_path
+from kernels.attention import attention_backward, attention_backward_traffic, attention_reference, flash_attention
 
 __all__ = ["RAGGED", "cases", "sanitize"]
 BF16 = torch.bfloat16
@@ -43,7 +43,7 @@ def _attention_backward(batch, heads, sequence, head_dim, causal, dtype=BF16):
 
     def arguments():
         dout, q, k, v = (random(*size, dtype=dtype) for _ in range(4))
-        return dout, q, k, v, *flash_attention(q, k, v, causal, return_lse=True)
+        return dout, q, k, v, *flash_attention(q, k, v, causal, return_lse=True, path=triton_path())
 
     return Case(
         "attention_backward_causal" if causal else "attention_backward",
@@ -53,9 +53,11 @@ def _attention_backward(batch, heads, sequence, head_dim, causal, dtype=BF16):
         attention_backward_traffic(batch, heads, sequence, sequence, head_dim, dtype, causal=causal),
         partial(_reference, causal),
         {
-            "bytes-first": lambda: partial(attention_backward, causal=causal),
+            "bytes-first": lambda: partial(attention_backward, causal=causal, path=triton_path()),
+            "bytes-first, gluon": lambda: partial(attention_backward, causal=causal, path="hopper"),
             "bytes-first, plain": lambda: partial(attention_backward, causal=causal, path="plain"),
             **{name: partial(_node, backend, causal) for name, backend in BACKENDS.items()},
+            "fa4": partial(peers.flash_attention_4_backward, causal),
         },
     )
 
@@ -75,5 +77,5 @@ def sanitize(*size):
         return
     (q, k, v), options = ragged(*size)
     out, lse = flash_attention(q, k, v, **options, return_lse=True)
-    attention_backward(out, q, k, v, out, lse, **options)
+    attention_backward(out, q, k, v, out, lse, **options, deterministic=True)  # the fastest of Triton's
     attention_backward(out, q, k, v, out, lse, **options, path="plain")

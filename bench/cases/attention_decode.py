@@ -1,19 +1,21 @@
 """Attention of one query per sequence over many keys."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bench.cases import Case, Counted, launch_of, random
+from bench.cases import Call, Case, launch_of, random
 from instruments.backend import device
-from kernels.attention_decode import attention_decode, attention_decode_reference, attention_decode_traffic
+from kernels.attention import attention_decode, attention_decode_reference, attention_decode_traffic
 
 RAGGED = ((1, 1, 1, 1, 1, 32), (3, 6, 2, 3, 70, 72), (2, 8, 1, 16, 1000, 128))
 BF16 = torch.bfloat16
 
 
 def _sdpa(*backends):
-    """torch's attention, which takes fewer key heads than query heads; by one of these backends, where given."""
+    """torch's attention, which takes fewer KV heads than query heads; by one of these backends, if any."""
 
     def attend(q, k, v):
         return F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
@@ -26,7 +28,7 @@ def _sdpa(*backends):
 
 
 def _flex(keys: int):
-    """FlexAttention, compiled; told of blocks of keys, all of them seen, its kernel for few queries splits them."""
+    """FlexAttention, compiled; with a block mask, here of all keys, its kernel for few queries splits them."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     torch._dynamo.reset()
@@ -44,6 +46,8 @@ def _decode(batch, heads, kv_heads, keys, flex=False, head_dim=128, dtype=BF16):
         "fa2": lambda: _sdpa(SDPBackend.FLASH_ATTENTION),
         "eager ops": lambda: attention_decode_reference,
     }
+    if batch == 1:  # what splitting alone gains
+        implementations["bytes-first, one split"] = lambda: partial(attention_decode, splits=1)
     return Case(
         "attention_decode",
         (batch, heads, kv_heads, keys, head_dim),
@@ -74,7 +78,7 @@ def _tensors(batch, heads, kv_heads, queries, keys, head_dim, dtype):
 
 
 def _in_pages(q, k, v, page):
-    """The keys and values cut into pages, and a table that lists them in disorder."""
+    """The keys and values cut into pages, and a table that lists them in random order."""
     batch, _, keys, _ = k.shape
     k, v = (x.unflatten(2, (keys // page, page)).transpose(1, 2).flatten(0, 1).contiguous() for x in (k, v))
     return q, k, v, torch.randperm(len(k), device=k.device).view(batch, -1).int()
@@ -84,14 +88,14 @@ def cases() -> list[Case]:
     return [
         _decode(1, 32, 8, 32768, flex=True),
         _decode(16, 32, 8, 8192, flex=True),
-        _decode(17, 32, 8, 8192),  # a few more sequences and key heads than multiprocessors
+        _decode(17, 32, 8, 8192),  # slightly more pairs of a sequence and a KV head than SMs
         _decode(64, 32, 8, 2048),
         *(_paged(batch, 32, 8, keys, page) for batch, keys in ((1, 32768), (16, 8192)) for page in (16, 64, 128)),
     ]
 
 
 def sanitize(batch, heads, kv_heads, queries, keys, head_dim, dtype):
-    """Sequences of several lengths, one of them empty, without pages and with; fp16 where fp32 is asked for."""
+    """Sequences of several lengths, one of them empty, without pages and with; fp16 in place of fp32."""
     dtype = dtype if dtype.itemsize == 2 else torch.float16
     page = 16
     q, k, v = _tensors(batch, heads, kv_heads, queries, -(-keys // page) * page, head_dim, dtype)
@@ -102,5 +106,5 @@ def sanitize(batch, heads, kv_heads, queries, keys, head_dim, dtype):
     attention_decode(q, k, v, lengths, None, table)
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(_decode(1, 32, 8, 32768), name) for name in ("bytes-first", "eager ops")]

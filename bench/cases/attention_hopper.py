@@ -1,7 +1,8 @@
-"""Attention's forward in Gluon, for the memory checker; it is timed among the cases of attention.py."""
+"""Attention's kernels in Gluon, for the memory checker; they are timed in attention.py and attention_backward.py."""
 
 from bench.cases.attention import ragged
-from kernels.attention_hopper import flash_attention_hopper, runs_on
+from kernels.attention import attention_backward, flash_attention_hopper
+from kernels.shared.device import is_hopper
 
 RAGGED = ((1, 1, 1, 1, 1, 64), (1, 4, 2, 70, 130, 64), (2, 2, 1, 300, 65, 128), (3, 20, 10, 513, 700, 128))
 
@@ -15,9 +16,10 @@ def sanitize(batch, heads, kv_heads, queries, keys, head_dim, dtype):
     if dtype.itemsize > 2:
         return
     (q, k, v), _ = ragged(batch, heads, kv_heads, queries, keys, head_dim, False, None, dtype)
-    if not runs_on(q.device):
+    if not is_hopper(q.device):
         return
     side_by_side = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)]
     for causal in (False, True):
-        flash_attention_hopper(q, k, v, causal, return_lse=True)
+        out, lse = flash_attention_hopper(q, k, v, causal, return_lse=True)
+        attention_backward(out, q, k, v, out, lse, causal, path="hopper")
         flash_attention_hopper(*side_by_side, causal)

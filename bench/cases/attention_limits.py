@@ -1,14 +1,16 @@
-"""Attention's limits: the forward with pieces left out or done twice, and the memory that it needs by the sequence.
+"""Attention's limits: the forward with pieces left out or done twice, and the memory that it needs by sequence length.
 
 At head_dim 64 the shape has as many bytes and FLOPs as at 128, and twice the scores.
 """
 
+from functools import partial
+
 import torch
 
-from bench.cases import Case, Counted, launch_of, random
-from bench.cases.attention import by_head, eager
-from kernels.attention import attention_reference, attention_traffic, flash_attention
-from kernels.attention_limits import VARIANTS, attention_limits
+from bench.cases import Call, Case, launch_of, random
+from bench.cases.attention import by_head, eager, triton_path
+from kernels.attention import attention_limits, attention_reference, attention_traffic, flash_attention
+from kernels.attention.ablation import VARIANTS
 
 DTYPE = torch.bfloat16
 SHAPES = ((4, 16, 4096, 128), (4, 32, 4096, 64))
@@ -41,11 +43,11 @@ def sanitize(*size_and_dtype):
         attention_limits(q, k, v, name)
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(case) for case in cases()]
 
 
-def _grown(kernel, shape, variant, attend, backward):
+def _peak_call(kernel, shape, variant, attend, backward):
     def make():
         q, k, v = (random(*shape, dtype=DTYPE).requires_grad_(backward) for _ in range(3))
         if not backward:
@@ -53,15 +55,16 @@ def _grown(kernel, shape, variant, attend, backward):
         dout = random(*shape, dtype=DTYPE)
         return lambda: torch.autograd.grad(attend(q, k, v, causal=True), (q, k, v), dout)
 
-    return Counted(kernel, variant, shape, make)
+    return Call(kernel, variant, shape, make)
 
 
-def grown() -> list[Counted]:
-    """Forward, and forward with backward, causal: eager ops and flash_attention, until memory ends."""
-    ways = {"attention_causal": False, "attention_backward_causal": True}
+def peak_calls() -> list[Call]:
+    """Forward, and forward with backward, causal: eager ops and flash_attention, until out of memory."""
+    with_backward = {"attention_causal": False, "attention_backward_causal": True}
+    variants = {"eager ops": eager, "bytes-first": partial(flash_attention, path=triton_path())}
     return [
-        _grown(kernel, shape, variant, attend, backward)
-        for kernel, backward in ways.items()
-        for variant, attend in {"eager ops": eager, "bytes-first": flash_attention}.items()
+        _peak_call(kernel, shape, variant, attend, backward)
+        for kernel, backward in with_backward.items()
+        for variant, attend in variants.items()
         for shape in GROWN
     ]

@@ -3,8 +3,8 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import SHAPES, Case, Counted, by_columns, compiled, launch_of, minimum, random, with_gradients
-from kernels import bias_gelu
+from bench.cases import SHAPES, Call, Case, by_columns, compiled, launch_of, minimum, random, with_gradients
+from kernels.elementwise.bias_gelu import bias_gelu, bias_gelu_backward, bias_gelu_reference, bias_gelu_traffic
 
 RAGGED = SHAPES
 
@@ -19,13 +19,13 @@ def _bias_gelu(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: (random(rows, cols, dtype=dtype), random(cols, dtype=dtype)),
-        bias_gelu.bias_gelu_traffic(rows, cols, dtype),
-        lambda x, bias: bias_gelu.bias_gelu_reference(x.double(), bias.double()),
+        bias_gelu_traffic(rows, cols, dtype),
+        lambda x, bias: bias_gelu_reference(x.double(), bias.double()),
         {
-            "bytes-first": lambda: bias_gelu.bias_gelu,
+            "bytes-first": lambda: bias_gelu,
             "torch": lambda: torch_gelu,
             "torch.compile": lambda: compiled(torch_gelu),
-            "eager ops": lambda: bias_gelu.bias_gelu_reference,
+            "eager ops": lambda: bias_gelu_reference,
         },
     )
 
@@ -38,7 +38,7 @@ def _bias_gelu_backward(rows, cols, dtype=torch.bfloat16):
 
     def reference(dy, x, bias):
         x = x.double().requires_grad_()
-        bias_gelu.bias_gelu_reference(x, bias.double()).backward(dy.double())
+        bias_gelu_reference(x, bias.double()).backward(dy.double())
         return x.grad
 
     return Case(
@@ -48,11 +48,7 @@ def _bias_gelu_backward(rows, cols, dtype=torch.bfloat16):
         lambda: (random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype), random(cols, dtype=dtype)),
         minimum({"dy": 1, "x": 1}, {"dx": 1}, rows, cols, dtype),
         reference,
-        {
-            "bytes-first": lambda: bias_gelu.bias_gelu_backward,
-            "torch": lambda: eager,
-            "torch.compile": lambda: compiled(eager),
-        },
+        {"bytes-first": lambda: bias_gelu_backward, "torch": lambda: eager, "torch.compile": lambda: compiled(eager)},
     )
 
 
@@ -60,12 +56,12 @@ def cases() -> list[Case]:
     return [_bias_gelu(16384, 11008), _bias_gelu(1024, 11008), _bias_gelu_backward(16384, 11008)]
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(_bias_gelu(16384, 11008))]
 
 
 def sanitize(rows, cols, dtype):
     """Forward and backward, and an x whose columns lie together."""
     x, bias = random(rows, cols, dtype=dtype), random(cols, dtype=dtype)
-    bias_gelu.bias_gelu(by_columns(x), bias)
-    bias_gelu.bias_gelu(*with_gradients(x, bias)).sum().backward()
+    bias_gelu(by_columns(x), bias)
+    bias_gelu(*with_gradients(x, bias)).sum().backward()

@@ -1,10 +1,10 @@
-"""FP8 products with scales for blocks, beside torch's of the same codes and scales, and bf16."""
+"""FP8 matmuls with a scale per block; peers: torch's of the same codes and scales, and bf16."""
 
 import torch
 
-from bench.cases import Case, Counted, by_columns, launch_of
+from bench.cases import Call, Case, by_columns, launch_of
 from bench.cases.scaled_matmul import RAGGED, SHAPES, in_bf16, operands, quantized
-from kernels.block_scaled_matmul import (
+from kernels.low_precision.block_scaled import (
     WEIGHT_SCHEME,
     X_SCHEME,
     block_scaled_matmul,
@@ -12,7 +12,7 @@ from kernels.block_scaled_matmul import (
     block_scaled_matmul_traffic,
 )
 
-__all__ = ["RAGGED", "cases", "counted", "sanitize"]
+__all__ = ["RAGGED", "cases", "counter_calls", "sanitize"]
 
 
 def _torch():
@@ -58,5 +58,5 @@ def sanitize(M, N, K, dtype):
     block_scaled_matmul(x, weight, out_dtype=torch.float32)
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(cases()[0], name) for name in ("bytes-first", "bytes-first, plain")]

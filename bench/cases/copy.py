@@ -1,9 +1,9 @@
-"""Copy: the roof that every memory-bound kernel is held against."""
+"""Copy: the yardstick of every memory-bound kernel."""
 
 import torch
 
-from bench.cases import SHAPES, Case, Counted, launch_of, random
-from kernels import copy
+from bench.cases import SHAPES, Call, Case, launch_of, random
+from kernels.elementwise.copy import copy, copy_traffic
 
 RAGGED = SHAPES
 
@@ -14,10 +14,10 @@ def _copy(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: (random(rows, cols, dtype=dtype),),
-        copy.copy_traffic(rows * cols, dtype),
+        copy_traffic(rows * cols, dtype),
         lambda x: x.double(),
         {
-            "bytes-first": lambda: copy.copy,
+            "bytes-first": lambda: copy,
             "torch": lambda: lambda x: x + 0,  # torch's clone becomes a copy node in a graph, another engine's
         },
     )
@@ -27,10 +27,10 @@ def cases() -> list[Case]:
     return [_copy(8192, 8192), _copy(32768, 8192)]
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(_copy(8192, 8192))]
 
 
 def sanitize(rows, cols, dtype):
-    """Every kernel of kernels/copy.py, once."""
-    copy.copy(random(rows, cols, dtype=dtype))
+    """Every kernel of kernels/elementwise/copy.py, once."""
+    copy(random(rows, cols, dtype=dtype))

@@ -4,7 +4,12 @@ import torch
 import torch.nn.functional as F
 
 from bench.cases import SHAPES, Case, by_columns, compiled, random
-from kernels import dropout
+from kernels.elementwise.dropout import (
+    bias_gelu_dropout,
+    bias_gelu_dropout_reference,
+    bias_gelu_dropout_traffic,
+    dropout_mask,
+)
 
 RAGGED = SHAPES
 
@@ -15,18 +20,18 @@ def _bias_gelu_dropout(rows, cols, dtype=torch.bfloat16, p=0.1, seed=1):
         return F.dropout(F.gelu(x + bias, approximate="tanh"), p)
 
     def reference(x, bias):
-        mask = dropout.dropout_mask((rows, cols), p, seed)
-        return dropout.bias_gelu_dropout_reference(x.double(), bias.double(), mask, p)
+        mask = dropout_mask((rows, cols), p, seed)
+        return bias_gelu_dropout_reference(x.double(), bias.double(), mask, p)
 
     return Case(
         "bias_gelu_dropout",
         (rows, cols),
         dtype,
         lambda: (random(rows, cols, dtype=dtype), random(cols, dtype=dtype)),
-        dropout.bias_gelu_dropout_traffic(rows, cols, dtype),
+        bias_gelu_dropout_traffic(rows, cols, dtype),
         reference,
         {
-            "bytes-first": lambda: lambda x, bias: dropout.bias_gelu_dropout(x, bias, p, seed),
+            "bytes-first": lambda: lambda x, bias: bias_gelu_dropout(x, bias, p, seed),
             "torch": lambda: torch_dropout,
             "torch.compile": lambda: compiled(torch_dropout),
         },
@@ -40,6 +45,6 @@ def cases() -> list[Case]:
 def sanitize(rows, cols, dtype):
     """The mask alone, and x laid out both ways."""
     x, bias = random(rows, cols, dtype=dtype), random(cols, dtype=dtype)
-    dropout.dropout_mask((rows, cols), 0.1, 1)
+    dropout_mask((rows, cols), 0.1, 1)
     for tensor in (x, by_columns(x)):
-        dropout.bias_gelu_dropout(tensor, bias, 0.1, 1)
+        bias_gelu_dropout(tensor, bias, 0.1, 1)

@@ -1,8 +1,8 @@
-"""Grouped products of a mixture of experts: prefill, balanced and skewed, SwiGLU fused, its rows sorted beforehand or
-gathered, decode, the weight's gradient.
+"""Grouped matmuls of a mixture of experts: prefill, balanced and skewed; SwiGLU fused, with rows sorted beforehand or
+gathered in the load; decode; the weight's gradient.
 
-Peers: torch's own grouped product, a loop of products over the experts, whose sizes the host knows here, and one
-batched product of groups padded to the largest, rows copied there and back.
+Peers: torch's grouped matmul; a loop of matmuls over the experts, whose sizes the host knows here; and one batched
+matmul of groups padded to the largest, with rows copied there and back.
 """
 
 from dataclasses import dataclass, replace
@@ -11,17 +11,17 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 
-from bench.cases import Case, Counted, launch_of, random
+from bench.cases import Call, Case, launch_of, random
 from instruments.backend import device
-from kernels.grouped_matmul import grouped_matmul, grouped_matmul_reference, grouped_matmul_traffic
-from kernels.grouped_matmul_backward import (
+from kernels.elementwise.swiglu import swiglu
+from kernels.grouped_matmul.backward import (
     grouped_matmul_weight_gradient,
     grouped_matmul_weight_gradient_reference,
     grouped_matmul_weight_gradient_traffic,
 )
-from kernels.moe_permute import gather_rows, permute_reference
-from kernels.moe_rows import Permutation
-from kernels.swiglu import swiglu
+from kernels.grouped_matmul.forward import grouped_matmul, grouped_matmul_reference, grouped_matmul_traffic
+from kernels.moe.combine import gather_rows
+from kernels.moe.permute import Permutation, permute_reference
 
 BF16 = torch.bfloat16
 #: experts, top_k, hidden, inter: of Mixtral 8x7B, and of DeepSeek-V2-Lite
@@ -29,7 +29,7 @@ MODELS = ((8, 2, 4096, 14336), (64, 6, 2048, 1408))
 PREFILL = 8192  # tokens
 RAGGED = ((1, 3, 1, 8, 16), (33, 5, 2, 70, 66), (130, 9, 3, 136, 272))  # tokens, experts, top_k, K, N
 
-#: How much more likely an expert is than the next, as a weight by its rank from 1: "hot", all tokens choose the first.
+#: The weight of an expert in the draw, by its rank from 1. "hot": all tokens choose the first.
 SKEWS = {
     "balanced": lambda rank: rank * 0 + 1,
     "zipf": lambda rank: 1 / rank,
@@ -39,42 +39,42 @@ SKEWS = {
 
 @dataclass(frozen=True)
 class Groups:
-    """permutation: as gather_rows takes it. counts: rows of each group."""
+    """Slots sorted into groups. permutation: as `gather_rows` takes it. counts: rows of each group."""
 
     permutation: Permutation
     counts: tuple
 
     @property
     def offsets(self) -> torch.Tensor:
-        """As grouped_matmul takes them."""
+        """As `grouped_matmul` takes them."""
         return self.permutation.offsets
 
     @property
     def rows(self) -> torch.Tensor:
-        """As grouped_matmul takes them."""
+        """As `grouped_matmul` takes them."""
         return self.permutation.tokens
 
     def here(self) -> "Groups":
-        """The same where the course puts its tensors."""
+        """The same on the course's device."""
         names = ("offsets", "tokens", "rows", "counts")
-        there = {name: getattr(self.permutation, name).to(device()) for name in names}
-        return replace(self, permutation=replace(self.permutation, **there))
+        tensors = {name: getattr(self.permutation, name).to(device()) for name in names}
+        return replace(self, permutation=replace(self.permutation, **tensors))
 
     def in_order(self) -> "Groups":
-        """The same groups of rows that are sorted: row s for slot s."""
+        """The same groups with the rows of x sorted: row s for slot s."""
         order = torch.arange(len(self.rows), dtype=torch.int32)
         return replace(self, permutation=replace(self.permutation, tokens=order))
 
 
 @cache
-def routed(tokens: int, experts: int, top_k: int, skew: str) -> Groups:
-    """Groups of tokens that choose different experts at random, with the weights of a skew: the same at every call, and
-    on the CPU, for cases are listed where there is no GPU."""
+def draw_groups(tokens: int, experts: int, top_k: int, skew: str) -> Groups:
+    """Groups of tokens that choose different experts at random, with the weights of a skew. Every call draws the same,
+    on the CPU, because cases are also listed on machines without a GPU."""
     generator = torch.Generator().manual_seed(0)
     weights = SKEWS[skew](torch.arange(1, experts + 1, dtype=torch.float64))
     order = torch.randperm(experts, generator=generator)  # the hot one is anywhere
-    chosen = torch.multinomial(weights[order].expand(tokens, -1), top_k, generator=generator)
-    permutation = permute_reference(chosen, experts)
+    experts_of = torch.multinomial(weights[order].expand(tokens, -1), top_k, generator=generator)
+    permutation = permute_reference(experts_of, experts)
     return Groups(permutation, tuple(permutation.counts.tolist()))
 
 
@@ -95,17 +95,17 @@ def _loop(x, weight, groups):
 
 
 def _padded(x, weight, groups):
-    most, starts = max(groups.counts), groups.offsets[:-1].long()
+    longest, starts = max(groups.counts), groups.offsets[:-1].long()
     group = torch.repeat_interleave(groups.offsets.diff(), output_size=len(x))
-    place = group * most + torch.arange(len(x), device=x.device) - starts[group]
-    padded = x.new_zeros(len(weight) * most, x.shape[1])
+    place = group * longest + torch.arange(len(x), device=x.device) - starts[group]
+    padded = x.new_zeros(len(weight) * longest, x.shape[1])
     padded[place] = x
-    return torch.bmm(padded.view(len(weight), most, -1), weight).flatten(0, 1)[place]
+    return torch.bmm(padded.view(len(weight), longest, -1), weight).flatten(0, 1)[place]
 
 
-def _product(tokens, experts, top_k, K, N, skew, peers):
-    """One product of rows that lie sorted, K to N."""
-    groups = routed(tokens, experts, top_k, skew)
+def _matmul(tokens, experts, top_k, K, N, skew, peers):
+    """One grouped matmul of sorted rows, K to N columns."""
+    groups = draw_groups(tokens, experts, top_k, skew)
     return Case(
         "grouped_matmul" if skew == "balanced" else f"grouped_matmul_{skew}",
         (tokens, experts, top_k, K, N),
@@ -127,7 +127,7 @@ PREFILL_PEERS = {
 
 
 def _gated(multiply):
-    """Tokens gathered, multiplied by a peer, then torch's SwiGLU."""
+    """A gather, a peer's grouped matmul, then torch's SwiGLU."""
 
     def function(x, weight, groups):
         gate, up = multiply(x[groups.rows], weight, groups).chunk(2, dim=1)
@@ -158,8 +158,8 @@ def _swiglu_reference(x, weight, groups):
 
 
 def _swiglu(tokens, experts, top_k, K, inter, peers):
-    """The first product of a layer: the gather in its load, SwiGLU in its store."""
-    groups = routed(tokens, experts, top_k, "balanced")
+    """The first grouped matmul of a layer: the gather in its load, SwiGLU in its store."""
+    groups = draw_groups(tokens, experts, top_k, "balanced")
     return Case(
         "grouped_matmul_swiglu",
         (tokens, experts, top_k, K, inter),
@@ -172,9 +172,9 @@ def _swiglu(tokens, experts, top_k, K, inter, peers):
 
 
 def _swiglu_sorted(tokens, experts, top_k, K, inter):
-    """The same product of rows that lie sorted: read as they lie, and by the load that gathers, told to take each row
-    from its own place. Nothing else differs."""
-    groups = routed(tokens, experts, top_k, "balanced").in_order()
+    """The same grouped matmul of sorted rows, with the plain load, and with the gather, which takes each row from its
+    own place. Nothing else differs."""
+    groups = draw_groups(tokens, experts, top_k, "balanced").in_order()
     return Case(
         "grouped_matmul_swiglu_sorted",
         (tokens, experts, top_k, K, inter),
@@ -187,7 +187,7 @@ def _swiglu_sorted(tokens, experts, top_k, K, inter):
 
 
 def _weight_gradient(tokens, experts, top_k, K, N):
-    groups = routed(tokens, experts, top_k, "balanced")
+    groups = draw_groups(tokens, experts, top_k, "balanced")
     return Case(
         "grouped_matmul_weight_gradient",
         (tokens, experts, top_k, K, N),
@@ -206,20 +206,20 @@ def cases() -> list[Case]:
     prefill, fused, decode, gradient = [], [], [], []
     for experts, top_k, hidden, inter in MODELS:
         model = experts, top_k, hidden, inter
-        prefill += [_product(PREFILL, *model, skew, PREFILL_PEERS) for skew in SKEWS]
+        prefill += [_matmul(PREFILL, *model, skew, PREFILL_PEERS) for skew in SKEWS]
         torch_gated = {"torch": _gated(_torch)}
-        ways = {"unfused": lambda: _unfused, "gathered first": lambda: _gathered}
-        fused += [_swiglu(PREFILL, *model, ways | torch_gated), _swiglu_sorted(PREFILL, *model)]
+        variants = {"unfused": lambda: _unfused, "gathered first": lambda: _gathered}
+        fused += [_swiglu(PREFILL, *model, variants | torch_gated), _swiglu_sorted(PREFILL, *model)]
         for tokens in (1, 8, 64):
             decode.append(_swiglu(tokens, *model, torch_gated | {"loop": _gated(_loop)}))
-            decode.append(_product(tokens, experts, top_k, inter, hidden, "balanced", PEERS))
+            decode.append(_matmul(tokens, experts, top_k, inter, hidden, "balanced", PEERS))
         gradient.append(_weight_gradient(PREFILL, *model))
     return prefill + fused + decode + gradient
 
 
 def sanitize(tokens, experts, top_k, K, N, dtype):
-    """Every path that takes the dtype and the sizes, rows sorted and to be gathered, weights of both orders."""
-    groups = routed(tokens, experts, top_k, "zipf").here()
+    """Every path that takes the dtype and the sizes, with rows sorted and gathered, and weights of both layouts."""
+    groups = draw_groups(tokens, experts, top_k, "zipf").here()
     x, slots = random(tokens, K, dtype=dtype), tokens * top_k
     weight = random(experts, K, N, dtype=dtype)
     paths = [None, "plain"]
@@ -235,8 +235,8 @@ def sanitize(tokens, experts, top_k, K, N, dtype):
     grouped_matmul_weight_gradient(x[groups.rows], dy, groups.offsets)
 
 
-def counted() -> list[Counted]:
-    """Prefill with the experts' weights far beyond L2, and a decode step."""
-    found = {(case.kernel, case.shape[:2]): case for case in cases()}
+def counter_calls() -> list[Call]:
+    """Prefill, with weights far larger than L2, and a decode step."""
+    by_key = {(case.kernel, case.shape[:2]): case for case in cases()}
     keys = (("grouped_matmul", (PREFILL, 8)), ("grouped_matmul", (64, 8)), ("grouped_matmul_swiglu", (8, 64)))
-    return [launch_of(found[key], name) for key in keys for name in ("bytes-first", "torch")]
+    return [launch_of(by_key[key], name) for key in keys for name in ("bytes-first", "torch")]

@@ -1,10 +1,10 @@
-"""The grouped product in Gluon, for the memory checker; it is timed among the cases of grouped_matmul.py."""
+"""Grouped matmul in Gluon, for the memory checker; grouped_matmul.py times it among its cases."""
 
 import torch
 
 from instruments.backend import device
-from kernels.grouped_matmul import grouped_matmul
-from kernels.grouped_matmul_hopper import takes
+from kernels.grouped_matmul.forward import grouped_matmul
+from kernels.grouped_matmul.hopper import takes
 
 RAGGED = ((1, 1, 8, 8), (70, 3, 200, 136), (300, 11, 1024, 1408), (1000, 64, 72, 528))
 
@@ -14,8 +14,7 @@ def cases() -> list:
 
 
 def sanitize(slots, groups, K, N, dtype):
-    """Groups of random sizes; weights both ways round, rows gathered, SwiGLU; 16 bits
-    alone, and the GPU it is made for."""
+    """Groups of random sizes, weights of both layouts, gathered rows, SwiGLU; only 16 bits, on a Hopper GPU."""
     if dtype.itemsize > 2:
         return
     x = torch.randn(slots, K, device=device()).to(dtype)

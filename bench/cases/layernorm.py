@@ -3,8 +3,8 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import ODD_WIDTHS, SHAPES, Case, Counted, compiled, launch_of, random
-from kernels import layernorm
+from bench.cases import ODD_WIDTHS, SHAPES, Call, Case, compiled, launch_of, random
+from kernels.norms.layernorm import layernorm, layernorm_reference, layernorm_traffic
 
 RAGGED = SHAPES
 POWERS_OF_TWO = ((8192, 8192), (32768, 4096), (4096, 65536))
@@ -25,10 +25,10 @@ def _layernorm(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: (random(rows, cols, dtype=dtype), random(cols, dtype=dtype), random(cols, dtype=dtype)),
-        layernorm.layernorm_traffic(rows, cols, dtype),
-        lambda x, weight, bias: layernorm.layernorm_reference(x.double(), weight.double(), bias.double()),
+        layernorm_traffic(rows, cols, dtype),
+        lambda x, weight, bias: layernorm_reference(x.double(), weight.double(), bias.double()),
         {
-            "bytes-first": lambda: layernorm.layernorm,
+            "bytes-first": lambda: layernorm,
             "torch": lambda: torch_norm,
             "torch.compile": lambda: compiled(torch_norm),
             "liger": liger,
@@ -40,10 +40,10 @@ def cases() -> list[Case]:
     return [_layernorm(*shape) for shape in (*POWERS_OF_TWO, *ODD_WIDTHS)]
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(_layernorm(*shape)) for shape in POWERS_OF_TWO]
 
 
 def sanitize(rows, cols, dtype):
     """Every forward kernel."""
-    layernorm.layernorm(random(rows, cols, dtype=dtype), random(cols, dtype=dtype), random(cols, dtype=dtype))
+    layernorm(random(rows, cols, dtype=dtype), random(cols, dtype=dtype), random(cols, dtype=dtype))

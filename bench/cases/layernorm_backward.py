@@ -3,7 +3,8 @@
 import torch
 
 from bench.cases import SHAPES, Case, minimum, random, with_gradients
-from kernels import layernorm, layernorm_backward
+from kernels.norms.layernorm import layernorm, layernorm_reference
+from kernels.norms.layernorm_backward import layernorm_backward
 
 RAGGED = SHAPES
 
@@ -23,7 +24,7 @@ def _layernorm_backward(rows, cols, dtype=torch.bfloat16):
 
     def reference(dy, x, weight, bias, mean, scale):
         x = x.double().requires_grad_()
-        layernorm.layernorm_reference(x, weight.double(), bias.double()).backward(dy.double())
+        layernorm_reference(x, weight.double(), bias.double()).backward(dy.double())
         return x.grad
 
     def arguments():
@@ -41,9 +42,7 @@ def _layernorm_backward(rows, cols, dtype=torch.bfloat16):
         reference,
         {
             "bytes-first": lambda: (
-                lambda dy, x, weight, bias, mean, scale: layernorm_backward.layernorm_backward(
-                    dy, x, weight, bias, 1e-5
-                )
+                lambda dy, x, weight, bias, mean, scale: layernorm_backward(dy, x, weight, bias, 1e-5)
             ),
             "torch": torch_backward,
             "liger": liger,
@@ -57,4 +56,4 @@ def cases() -> list[Case]:
 
 def sanitize(rows, cols, dtype):
     x, weight, bias = random(rows, cols, dtype=dtype), random(cols, dtype=dtype), random(cols, dtype=dtype)
-    layernorm.layernorm(*with_gradients(x, weight, bias)).sum().backward()
+    layernorm(*with_gradients(x, weight, bias)).sum().backward()

@@ -1,12 +1,12 @@
-"""A matrix product, then a bias and GELU: two launches, or one where a compiler takes them into the product."""
+"""A matmul, then a bias and GELU: two launches, or one where a compiler fuses them."""
 
 import torch
 import torch.nn.functional as F
 
 from bench.cases import Case, compiled, random
 from instruments.traffic import Traffic
-from kernels.bias_gelu import bias_gelu, bias_gelu_reference
-from kernels.matmul import matmul, matmul_traffic
+from kernels.elementwise.bias_gelu import bias_gelu, bias_gelu_reference
+from kernels.matmul.tiled import matmul, matmul_traffic
 
 RAGGED = ((1, 1, 1), (33, 65, 17), (130, 129, 70))
 
@@ -16,8 +16,8 @@ def _torch(x, weight, bias):
 
 
 def _case(rows, cols, inner, dtype=torch.bfloat16):
-    product = matmul_traffic(rows, cols, inner, dtype)
-    least = Traffic({**product.read, "bias": cols * dtype.itemsize}, product.written, product.flops, launches=1)
+    plain = matmul_traffic(rows, cols, inner, dtype)
+    minimum = Traffic({**plain.read, "bias": cols * dtype.itemsize}, plain.written, plain.flops, launches=1)
     return Case(
         "matmul_bias_gelu",
         (rows, cols, inner),
@@ -27,7 +27,7 @@ def _case(rows, cols, inner, dtype=torch.bfloat16):
             random(inner, cols, dtype=dtype) / inner**0.5,
             random(cols, dtype=dtype),
         ),
-        least,
+        minimum,
         lambda x, weight, bias: bias_gelu_reference(x.double() @ weight.double(), bias.double()),
         {
             "bytes-first": lambda: lambda x, weight, bias: bias_gelu(matmul(x, weight), bias),

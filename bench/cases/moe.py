@@ -1,10 +1,10 @@
-"""A layer of experts: eight large ones, as Mixtral 8x7B has them, and 64 small ones, as DeepSeek-V2-Lite has them.
+"""A mixture-of-experts layer: eight large experts, as in Mixtral 8x7B, and 64 small ones, as in DeepSeek-V2-Lite.
 
-Logits are planned: router takes them from the first features of x as they stand, so that it is known which experts are
-chosen. They are Gumbel's numbers, whose k largest are k experts drawn at random; in `moe_layer_skewed` after Zipf's
-law is added, expert e being drawn as 1 / (e + 1).
+The logits are drawn in advance, so the experts of each token are known: x holds them as its first features, and the
+router copies them from there. They are Gumbel noise, whose k largest are k experts drawn at random. `moe_layer_skewed`
+adds Zipf's law: expert e is drawn with weight 1 / (e + 1).
 
-Peers: a loop over the experts, eager; torch's grouped product between torch's ops, eager and compiled.
+Peers: an eager loop over the experts; torch's grouped matmul between torch's ops, eager and compiled.
 """
 
 from functools import cache
@@ -12,11 +12,11 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 
-from bench.cases import Case, Counted, compiled, launch_of, random, with_gradients
+from bench.cases import Call, Case, compiled, launch_of, random, with_gradients
 from instruments.backend import device
-from kernels.expert_parallel_sort import sort_runs
-from kernels.moe import experts_reference, moe_layer, moe_traffic
-from kernels.moe_router import route
+from kernels.moe.layer import experts_reference, moe_layer, moe_traffic
+from kernels.moe.parallel import sort_runs
+from kernels.moe.router import route
 
 BF16 = torch.bfloat16
 MIXTRAL, FINE = (8, 2, 4096, 14336), (64, 6, 2048, 1408)  # experts, top_k, hidden, inter
@@ -25,7 +25,7 @@ RAGGED = ((1, 1, 1, 16, 8), (33, 5, 2, 70, 36), (150, 64, 6, 64, 40))  # tokens,
 
 
 @cache
-def planned(tokens: int, experts: int, skewed: bool) -> torch.Tensor:
+def random_logits(tokens: int, experts: int, skewed: bool) -> torch.Tensor:
     """Logits [tokens, experts], bf16, on the CPU."""
     uniform = torch.rand(tokens, experts, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     logits = -torch.log(-torch.log(uniform.clamp(1e-9, 1 - 1e-9)))
@@ -36,12 +36,12 @@ def planned(tokens: int, experts: int, skewed: bool) -> torch.Tensor:
 
 def counts_of(tokens: int, experts: int, top_k: int, skewed: bool) -> list[int]:
     """Rows of each expert."""
-    order = planned(tokens, experts, skewed).sort(dim=1, descending=True, stable=True).indices
+    order = random_logits(tokens, experts, skewed).sort(dim=1, descending=True, stable=True).indices
     return order[:, :top_k].flatten().bincount(minlength=experts).tolist()
 
 
-def routed(logits: torch.Tensor, hidden: int, dtype: torch.dtype = BF16) -> tuple[torch.Tensor, torch.Tensor]:
-    """x [tokens, hidden] at random, and a router that finds these logits in it."""
+def routed_inputs(logits: torch.Tensor, hidden: int, dtype: torch.dtype = BF16) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random x [tokens, hidden] that contains the logits, and a router that copies them from it."""
     tokens, experts = logits.shape
     x, router = random(tokens, hidden, dtype=dtype), torch.zeros(hidden, experts, dtype=dtype, device=device())
     x[:, :experts] = logits.to(x)
@@ -57,29 +57,31 @@ def weights(experts: int, hidden: int, inter: int, dtype: torch.dtype = BF16) ->
 
 def arguments(tokens, experts, top_k, hidden, inter, skewed=False, dtype=BF16):
     """x, router, w_gate_up, w_down."""
-    return *routed(planned(tokens, experts, skewed), hidden, dtype), *weights(experts, hidden, inter, dtype)
+    return *routed_inputs(random_logits(tokens, experts, skewed), hidden, dtype), *weights(
+        experts, hidden, inter, dtype
+    )
 
 
-def _chosen(x, router, top_k):
-    """(gates, experts) as torch chooses them."""
-    gates, chosen = (x @ router).float().softmax(dim=1).topk(top_k, dim=1)
-    return (gates / gates.sum(dim=1, keepdim=True)).to(x.dtype), chosen
+def _torch_routing(x, router, top_k):
+    """(gates, experts) by torch's ops."""
+    gates, experts = (x @ router).float().softmax(dim=1).topk(top_k, dim=1)
+    return (gates / gates.sum(dim=1, keepdim=True)).to(x.dtype), experts
 
 
 def eager_loop(top_k, counts, capturing=torch.cuda.is_current_stream_capturing):
-    """As Hugging Face's Mixtral: each expert asks which tokens chose it, and the host waits for the answer. In a CUDA
-    graph, where it cannot, the tokens are sorted once, and the host was told the counts beforehand."""
+    """As Hugging Face's Mixtral: each expert looks up the tokens that chose it, and the host waits for their number. In
+    a CUDA graph, where it cannot wait, the tokens are sorted once, and the host knows the counts in advance."""
 
     def run(x, router, w_gate_up, w_down):
-        gates, chosen = _chosen(x, router, top_k)
+        gates, choices = _torch_routing(x, router, top_k)
         y = torch.zeros_like(x)
-        told = capturing()
-        slots = chosen.flatten().argsort(stable=True).split(counts) if told else ()
+        in_graph = capturing()
+        slots = choices.flatten().argsort(stable=True).split(counts) if in_graph else ()
         for expert in range(len(w_down)):
-            if told:
+            if in_graph:
                 token, choice = slots[expert] // top_k, slots[expert] % top_k
             else:
-                token, choice = torch.where(chosen == expert)
+                token, choice = torch.where(choices == expert)
             if not len(token):
                 continue
             gate, up = (x[token] @ w_gate_up[expert]).chunk(2, dim=1)
@@ -91,11 +93,11 @@ def eager_loop(top_k, counts, capturing=torch.cuda.is_current_stream_capturing):
 
 
 def torch_grouped(top_k):
-    """torch's own grouped product, between torch's ops; nothing waits."""
+    """torch's grouped matmul between torch's ops; the host never waits."""
 
     def run(x, router, w_gate_up, w_down):
-        gates, chosen = _chosen(x, router, top_k)
-        expert, slot = chosen.flatten().sort(stable=True)
+        gates, choices = _torch_routing(x, router, top_k)
+        expert, slot = choices.flatten().sort(stable=True)
         ends = torch.searchsorted(expert, torch.arange(len(w_down), device=x.device), right=True).to(torch.int32)
         gate, up = torch._grouped_mm(x[slot // top_k], w_gate_up, offs=ends).chunk(2, dim=1)
         y = torch._grouped_mm(F.silu(gate) * up, w_down, offs=ends)
@@ -121,7 +123,7 @@ def _case(tokens, experts, top_k, hidden, inter, skewed=False):
         lambda: arguments(*shape, skewed),
         moe_traffic(tokens, counts, hidden, inter, BF16),
         reference,
-        {"bytes-first": lambda: lambda *given: moe_layer(*given, top_k)} | peers,
+        {"bytes-first": lambda: lambda *tensors: moe_layer(*tensors, top_k)} | peers,
     )
 
 
@@ -133,14 +135,14 @@ def cases() -> list[Case]:
 
 
 def sanitize(tokens, experts, top_k, hidden, inter, dtype):
-    """Forward and backward, with room for all and without."""
-    given = arguments(tokens, experts, top_k, hidden, inter, dtype=dtype)
-    moe_layer(*given, top_k)
+    """Forward and backward, with a capacity and without."""
+    tensors = arguments(tokens, experts, top_k, hidden, inter, dtype=dtype)
+    moe_layer(*tensors, top_k)
     for capacity in (None, 3):
-        moe_layer(*with_gradients(*given), top_k, capacity=capacity).sum().backward()
+        moe_layer(*with_gradients(*tensors), top_k, capacity=capacity).sum().backward()
     counts = torch.randint(tokens + 1, (3, experts), dtype=torch.int32, device=device())
     sort_runs(counts, 1, [int(counts.sum())])
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(_case(tokens, *model)) for model in (MIXTRAL, FINE) for tokens in (PREFILL, 1)]

@@ -1,18 +1,18 @@
-"""What a mixture of experts does beside its products: routing, sorting slots by expert, moving rows there and back,
+"""The steps of a mixture of experts beside its matmuls: routing, sorting slots by expert, dispatch and combine of rows,
 and the losses that balance a router.
 
-Shapes: Mixtral's 8 experts of which 2, DeepSeek-V2-Lite's 64 of which 6, DeepSeek-V3's 256 of which 8. Of a router the
-logits are compared, of the sort the token of each row. Peers are what one writes in PyTorch, op by op or compiled.
+Shapes: Mixtral's top-2 of 8 experts, DeepSeek-V2-Lite's top-6 of 64, DeepSeek-V3's top-8 of 256. The result compared is
+a router's logits, and the sort's token of each row. Peers are plain PyTorch, unfused and compiled.
 """
 
 import torch
 
 from bench.cases import Case, by_columns, compiled, launch_of, random
 from instruments.backend import device
-from kernels.moe_balance import losses_reference, losses_traffic, router_losses
-from kernels.moe_combine import combine, combine_reference, combine_traffic
-from kernels.moe_permute import gather_rows, gather_traffic, permute, permute_traffic
-from kernels.moe_router import route, router_traffic
+from kernels.moe.balance import losses_reference, losses_traffic, router_losses
+from kernels.moe.combine import combine, combine_reference, combine_traffic, gather_rows, gather_traffic
+from kernels.moe.permute import permute, permute_traffic
+from kernels.moe.router import route, router_traffic
 
 BF16 = torch.bfloat16
 #: tokens, hidden, experts, top_k: inside a tile and beyond it, in one program and several
@@ -21,7 +21,7 @@ MIXTRAL, FINE, LARGE = (4096, 8, 2), (2048, 64, 6), (7168, 256, 8)
 
 
 def _choices(tokens: int, experts: int, top_k: int) -> torch.Tensor:
-    """[tokens, top_k] int32, each expert as likely as any other."""
+    """[tokens, top_k] int32, all experts equally likely."""
     return torch.rand(tokens, experts, device=device()).topk(top_k, dim=1).indices.int()
 
 
@@ -32,8 +32,8 @@ def _router(tokens, hidden, experts, top_k, dtype=BF16):
 
     def in_torch(x, router):
         logits = (x @ router).float()
-        gates, chosen = logits.softmax(dim=-1).topk(top_k, dim=-1)
-        return logits, chosen, gates / gates.sum(dim=-1, keepdim=True)
+        gates, experts_of = logits.softmax(dim=-1).topk(top_k, dim=-1)
+        return logits, experts_of, gates / gates.sum(dim=-1, keepdim=True)
 
     return Case(
         "moe_router",
@@ -52,15 +52,15 @@ def _router(tokens, hidden, experts, top_k, dtype=BF16):
 
 
 def _sort(tokens, experts, top_k):
-    def ours(chosen):
-        permutation = permute(chosen, experts)
+    def ours(choices):
+        permutation = permute(choices, experts)
         return permutation.tokens, permutation.rows, permutation.counts, permutation.offsets
 
-    def in_torch(chosen):
-        ordered, order = chosen.flatten().sort(stable=True)
+    def in_torch(choices):
+        ordered, order = choices.flatten().sort(stable=True)
         rows = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
         ends = torch.searchsorted(ordered, torch.arange(experts, device=order.device), right=True)
-        return order // top_k, rows.view(chosen.shape), ends
+        return order // top_k, rows.view(choices.shape), ends
 
     return Case(
         "moe_sort",
@@ -68,16 +68,16 @@ def _sort(tokens, experts, top_k):
         torch.float32,  # of nothing: int32 throughout, and exact
         lambda: (_choices(tokens, experts, top_k),),
         permute_traffic(tokens, top_k, experts),
-        lambda chosen: in_torch(chosen)[0].double(),
+        lambda choices: in_torch(choices)[0].double(),
         {"bytes-first": lambda: ours, "torch": lambda: in_torch, "torch.compile": lambda: compiled(in_torch)},
     )
 
 
 def _permute(tokens, hidden, experts, top_k, dtype=BF16):
-    """The sort, and the rows moved by it."""
+    """The sort and the dispatch of rows."""
 
-    def in_torch(x, chosen):
-        return x[chosen.flatten().argsort(stable=True) // top_k]
+    def in_torch(x, choices):
+        return x[choices.flatten().argsort(stable=True) // top_k]
 
     return Case(
         "moe_permute",
@@ -85,9 +85,9 @@ def _permute(tokens, hidden, experts, top_k, dtype=BF16):
         dtype,
         lambda: (random(tokens, hidden, dtype=dtype), _choices(tokens, experts, top_k)),
         permute_traffic(tokens, top_k, experts) + gather_traffic(tokens, top_k, hidden, dtype),
-        lambda x, chosen: in_torch(x.double(), chosen),
+        lambda x, choices: in_torch(x.double(), choices),
         {
-            "bytes-first": lambda: lambda x, chosen: gather_rows(x, permute(chosen, experts)),
+            "bytes-first": lambda: lambda x, choices: gather_rows(x, permute(choices, experts)),
             "torch": lambda: in_torch,
             "torch.compile": lambda: compiled(in_torch),
         },
@@ -161,7 +161,7 @@ def cases() -> list[Case]:
     ]
 
 
-def counted() -> list:
+def counter_calls() -> list:
     return [
         launch_of(_router(65_536, *MIXTRAL)),
         launch_of(_router(65_536, *FINE)),
@@ -171,7 +171,7 @@ def counted() -> list:
 
 
 def sanitize(tokens, hidden, experts, top_k, dtype):
-    """Every kernel and its backward, with rows dropped and without, and tensors whose columns lie together."""
+    """Every kernel and its backward, with a capacity and without, and column-major tensors."""
     x, router = (random(*size, dtype=dtype).requires_grad_() for size in ((tokens, hidden), (hidden, experts)))
     route(by_columns(x), by_columns(router), top_k)
     for order, renormalize in (("softmax", False), ("topk", True)):

@@ -1,10 +1,10 @@
-"""Products of block-scaled operands, for the memory checker; no GPU with the instruction has been timed."""
+"""Matmuls of block-scaled operands, for the memory checker; no GPU with the instruction has been timed."""
 
 import torch
 
 from bench.cases import random
 from bench.cases.scaled_matmul import quantized
-from kernels.mx_matmul import mx_matmul
+from kernels.low_precision.mx import mx_matmul
 
 RAGGED = ((1, 1, 2), (65, 130, 200), (130, 272, 304))
 

@@ -2,8 +2,15 @@
 
 import torch
 
-from bench.cases import SHAPES, Case, Counted, by_columns, compiled, launch_of, random, with_gradients
-from kernels import pointwise
+from bench.cases import SHAPES, Call, Case, by_columns, compiled, launch_of, random, with_gradients
+from kernels.elementwise.pointwise import (
+    add,
+    add_reference,
+    add_traffic,
+    pointwise_chain,
+    pointwise_chain_reference,
+    pointwise_chain_traffic,
+)
 
 RAGGED = SHAPES
 
@@ -14,9 +21,9 @@ def _add(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: (random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype)),
-        pointwise.add_traffic(rows * cols, dtype),
+        add_traffic(rows * cols, dtype),
         lambda x, y: (x + y).double(),
-        {"bytes-first": lambda: pointwise.add, "torch": lambda: pointwise.add_reference},
+        {"bytes-first": lambda: add, "torch": lambda: add_reference},
     )
 
 
@@ -24,18 +31,18 @@ def _pointwise_chain(rows, cols, steps, dtype=torch.bfloat16):
     size = rows * cols
 
     def eager(x):
-        return pointwise.pointwise_chain_reference(x, steps)
+        return pointwise_chain_reference(x, steps)
 
     return Case(
         f"pointwise_chain_{steps}",
         (rows, cols),
         dtype,
         lambda: (random(rows, cols, dtype=dtype),),
-        pointwise.pointwise_chain_traffic(size, dtype, steps),
-        lambda x: pointwise.pointwise_chain_reference(x.double(), steps),
+        pointwise_chain_traffic(size, dtype, steps),
+        lambda x: pointwise_chain_reference(x.double(), steps),
         {
-            "bytes-first": lambda: lambda x: pointwise.pointwise_chain(x, steps),
-            "one launch per op": lambda: lambda x: pointwise.pointwise_chain(x, steps, fused=False),
+            "bytes-first": lambda: lambda x: pointwise_chain(x, steps),
+            "one launch per op": lambda: lambda x: pointwise_chain(x, steps, fused=False),
             "torch": lambda: eager,
             "torch.compile": lambda: compiled(eager),
         },
@@ -50,7 +57,7 @@ def cases() -> list[Case]:
     ]
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(_pointwise_chain(8192, 8192, 8))]
 
 
@@ -58,7 +65,7 @@ def sanitize(rows, cols, dtype):
     """Forward and backward, fused and not, and tensors whose columns lie together."""
     x, y = random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype)
     for tensor in (x, by_columns(x)):
-        pointwise.add(y, tensor)
+        add(y, tensor)
         for fused in (True, False):
-            pointwise.pointwise_chain(tensor, 3, fused)
-    pointwise.add(*with_gradients(x, y)).sum().backward()
+            pointwise_chain(tensor, 3, fused)
+    add(*with_gradients(x, y)).sum().backward()

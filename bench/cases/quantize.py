@@ -1,17 +1,29 @@
-"""Quantise, dequantise, and RMSNorm and SwiGLU that quantise what they give.
+"""Quantize, dequantize, and RMSNorm and SwiGLU that quantize their results.
 
-What is compared is the codes. Peers are what one writes in PyTorch with its own conversion, to eight bits.
+The codes are compared with the reference's. Peers are written in PyTorch with its own conversion, to eight bits.
 """
 
 import torch
 import torch.nn.functional as F
 
-from bench.cases import Case, Counted, by_columns, compiled, launch_of, random
-from kernels.quantize import dequantize, dequantize_traffic, quantize, quantize_traffic
-from kernels.quantize_fused import rmsnorm_quantize, rmsnorm_quantize_traffic, swiglu_quantize, swiglu_quantize_traffic
-from kernels.quantize_schemes import SCHEMES, Quantized, Scheme, dequantize_reference, quantize_reference
-from kernels.rmsnorm import rmsnorm, rmsnorm_reference
-from kernels.swiglu import swiglu, swiglu_reference
+from bench.cases import Call, Case, by_columns, compiled, launch_of, random
+from kernels.elementwise.swiglu import swiglu, swiglu_reference
+from kernels.norms.rmsnorm import rmsnorm, rmsnorm_reference
+from kernels.quantization import (
+    SCHEMES,
+    Quantized,
+    Scheme,
+    dequantize,
+    dequantize_reference,
+    dequantize_traffic,
+    quantize,
+    quantize_reference,
+    quantize_traffic,
+    rmsnorm_quantize,
+    rmsnorm_quantize_traffic,
+    swiglu_quantize,
+    swiglu_quantize_traffic,
+)
 
 #: Even widths, as four bits are packed two a byte: less than a group; whole groups that end inside a tile; a group that
 #: ends early; a norm's row that is streamed; a row that is read twice. Each size compiles every kernel anew.
@@ -155,7 +167,7 @@ def cases() -> list[Case]:
     ]
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(_quantize("fp8_1x128", 8192, 8192)), launch_of(_rmsnorm("fp8_row", 8192, 8192))]
 
 
@@ -169,12 +181,12 @@ def sanitize(rows, cols, dtype):
         q = quantize(x, scheme)
         dequantize(q)
         dequantize(quantize(by_columns(x), scheme))
-        given = {"tensor_scale": _scale(q)} if scheme.name in OF_TENSOR else {}
-        quantize(x, scheme, **given)
+        options = {"tensor_scale": _scale(q)} if scheme.name in OF_TENSOR else {}
+        quantize(x, scheme, **options)
         if scheme.name == "fp8_128x128":
             continue
-        rmsnorm_quantize(x, other[0], scheme, **given)
-        rmsnorm_quantize(x, other[0], scheme, path="streaming", **given)
+        rmsnorm_quantize(x, other[0], scheme, **options)
+        rmsnorm_quantize(x, other[0], scheme, path="streaming", **options)
         if scheme.block[1] or cols <= 16_384:
-            swiglu_quantize(by_columns(x), other, scheme, **given)
-            swiglu_quantize(x, other, scheme, **given)
+            swiglu_quantize(by_columns(x), other, scheme, **options)
+            swiglu_quantize(x, other, scheme, **options)

@@ -2,8 +2,8 @@
 
 import torch
 
-from bench.cases import SHAPES, Case, Counted, by_columns, compiled, launch_of, random, with_gradients
-from kernels import reduce
+from bench.cases import SHAPES, Call, Case, by_columns, compiled, launch_of, random, with_gradients
+from kernels.reductions.row_sum import row_sum, row_sum_reference, row_sum_traffic
 
 RAGGED = (*SHAPES, (2, (1 << 20) + 33))  # the last is summed in pieces
 
@@ -14,19 +14,19 @@ def _row_sum(rows, cols, dtype=torch.bfloat16, paths=()):
         return x.sum(-1, dtype=torch.float32)
 
     implementations = {
-        "bytes-first": lambda: reduce.row_sum,
+        "bytes-first": lambda: row_sum,
         "torch": lambda: torch_sum,
         "torch.compile": lambda: compiled(torch_sum),
     }
     for path in paths:
-        implementations[f"bytes-first, {path}"] = lambda path=path: lambda x: reduce.row_sum(x, path=path)
+        implementations[f"bytes-first, {path}"] = lambda path=path: lambda x: row_sum(x, path=path)
     return Case(
         "row_sum",
         (rows, cols),
         dtype,
         lambda: (random(rows, cols, dtype=dtype),),
-        reduce.row_sum_traffic(rows, cols, dtype),
-        lambda x: reduce.row_sum_reference(x.double()),
+        row_sum_traffic(rows, cols, dtype),
+        lambda x: row_sum_reference(x.double()),
         implementations,
     )
 
@@ -40,12 +40,13 @@ def cases() -> list[Case]:
     ]
 
 
-def counted() -> list[Counted]:
-    return [launch_of(_row_sum(65536, 8192))]
+def counter_calls() -> list[Call]:
+    tall = _row_sum(1048576, 128, paths=("resident",))
+    return [launch_of(_row_sum(65536, 8192)), launch_of(tall), launch_of(tall, "bytes-first, resident")]
 
 
 def sanitize(rows, cols, dtype):
     """Forward and backward, and a tensor whose columns lie together."""
     x = random(rows, cols, dtype=dtype)
-    reduce.row_sum(by_columns(x))
-    reduce.row_sum(*with_gradients(x)).sum().backward()
+    row_sum(by_columns(x))
+    row_sum(*with_gradients(x)).sum().backward()

@@ -1,11 +1,14 @@
 """RMSNorm."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 
-from bench.cases import ODD_WIDTHS, SHAPES, Case, Counted, by_columns, compiled, random
+from bench import peers
+from bench.cases import ODD_WIDTHS, SHAPES, Call, Case, by_columns, compiled, random
 from instruments.gpus import DTYPES
-from kernels import rmsnorm
+from kernels.norms.rmsnorm import rmsnorm, rmsnorm_reference, rmsnorm_traffic
 
 EPS = 1e-6
 TWO_WAYS = ("two_pass", "streaming", "resident")
@@ -23,23 +26,22 @@ def _rmsnorm(rows, cols, dtype=torch.bfloat16, paths=()):
         return lambda x, weight: rms_norm_forward(x, weight, EPS, 0.0, "llama", None)[0]
 
     implementations = {
-        "bytes-first": lambda: lambda x, weight: rmsnorm.rmsnorm(x, weight, EPS),
+        "bytes-first": lambda: lambda x, weight: rmsnorm(x, weight, EPS),
         "torch": lambda: torch_norm,
         "torch.compile": lambda: compiled(torch_norm),
         "liger": liger,
-        "eager ops": lambda: lambda x, weight: rmsnorm.rmsnorm_reference(x, weight, EPS),
+        "quack": partial(peers.quack_rmsnorm, EPS),
+        "eager ops": lambda: lambda x, weight: rmsnorm_reference(x, weight, EPS),
     }
     for path in paths:
-        implementations[f"bytes-first, {path}"] = lambda path=path: (
-            lambda x, weight: rmsnorm.rmsnorm(x, weight, EPS, path=path)
-        )
+        implementations[f"bytes-first, {path}"] = lambda path=path: lambda x, weight: rmsnorm(x, weight, EPS, path=path)
     return Case(
         "rmsnorm",
         (rows, cols),
         dtype,
         lambda: (random(rows, cols, dtype=dtype), random(cols, dtype=dtype)),
-        rmsnorm.rmsnorm_traffic(rows, cols, dtype),
-        lambda x, weight: rmsnorm.rmsnorm_reference(x.double(), weight.double(), EPS),
+        rmsnorm_traffic(rows, cols, dtype),
+        lambda x, weight: rmsnorm_reference(x.double(), weight.double(), EPS),
         implementations,
     )
 
@@ -65,20 +67,20 @@ def cases() -> list[Case]:
 def sanitize(rows, cols, dtype):
     """Every forward kernel, and a tensor whose columns lie together."""
     x, weight = random(rows, cols, dtype=dtype), random(cols, dtype=dtype)
-    rmsnorm.rmsnorm(x, weight)
+    rmsnorm(x, weight)
     for path in ("two_pass", "streaming"):
-        rmsnorm.rmsnorm(x, weight, path=path)
-    rmsnorm.rmsnorm(by_columns(x), weight)
+        rmsnorm(x, weight, path=path)
+    rmsnorm(by_columns(x), weight)
 
 
-def _counted(rows, cols, path) -> Counted:
+def _call(rows, cols, path) -> Call:
     def make():
         x, weight = random(rows, cols, dtype=torch.bfloat16), random(cols, dtype=torch.bfloat16)
-        return lambda: rmsnorm.rmsnorm(x, weight, path=path)
+        return lambda: rmsnorm(x, weight, path=path)
 
-    return Counted("rmsnorm", path, (rows, cols), make)
+    return Call("rmsnorm", path, (rows, cols), make)
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     sizes = ((1024, 8192), (65536, 8192))
-    return [_counted(*size, path) for size in sizes for path in ("two_pass", "streaming", "resident")]
+    return [_call(*size, path) for size in sizes for path in ("two_pass", "streaming", "resident")]

@@ -4,7 +4,8 @@ import torch
 
 from bench.cases import SHAPES, Case, minimum, random, with_gradients
 from bench.cases.rmsnorm import EPS
-from kernels import rmsnorm, rmsnorm_backward
+from kernels.norms.rmsnorm import rmsnorm, rmsnorm_reference
+from kernels.norms.rmsnorm_backward import rmsnorm_backward
 
 RAGGED = SHAPES
 
@@ -29,7 +30,7 @@ def _rmsnorm_backward(rows, cols, dtype=torch.bfloat16):
 
     def reference(dy, x, weight, scale):
         x = x.double().requires_grad_()
-        rmsnorm.rmsnorm_reference(x, weight.double(), EPS).backward(dy.double())
+        rmsnorm_reference(x, weight.double(), EPS).backward(dy.double())
         return x.grad
 
     def arguments():
@@ -44,7 +45,7 @@ def _rmsnorm_backward(rows, cols, dtype=torch.bfloat16):
         minimum({"x": 1, "dy": 1}, {"dx": 1}, rows, cols, dtype),
         reference,
         {
-            "bytes-first": lambda: lambda dy, x, weight, scale: rmsnorm_backward.rmsnorm_backward(dy, x, weight, EPS),
+            "bytes-first": lambda: lambda dy, x, weight, scale: rmsnorm_backward(dy, x, weight, EPS),
             "torch": torch_backward,
             "liger": liger,
         },
@@ -62,4 +63,4 @@ def cases() -> list[Case]:
 
 def sanitize(rows, cols, dtype):
     x, weight = with_gradients(random(rows, cols, dtype=dtype), random(cols, dtype=dtype))
-    rmsnorm.rmsnorm(x, weight).sum().backward()
+    rmsnorm(x, weight).sum().backward()

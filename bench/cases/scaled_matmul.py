@@ -1,10 +1,10 @@
-"""FP8 products with a scale per tensor or per row: promoted and fast, beside torch's of the same codes, and bf16."""
+"""FP8 matmuls with a scale per tensor or per row, promoted and fast; peers: torch's of the same codes, and bf16."""
 
 import torch
 
-from bench.cases import Case, Counted, launch_of, random
-from kernels.quantize_schemes import Quantized, dequantize_reference, quantize_reference
-from kernels.scaled_matmul import scaled_matmul, scaled_matmul_reference, scaled_matmul_traffic
+from bench.cases import Call, Case, launch_of, random
+from kernels.low_precision.scaled import scaled_matmul, scaled_matmul_reference, scaled_matmul_traffic
+from kernels.quantization.schemes import Quantized, dequantize_reference, quantize_reference
 
 #: M, N, K: squares, and the first product of a feed-forward layer of Llama 3 8B over 8,192 tokens.
 SHAPES = ((8192, 8192, 8192), (4096, 4096, 4096), (8192, 14336, 4096))
@@ -79,5 +79,5 @@ def sanitize(M, N, K, dtype):
         scaled_matmul(x, weight, out_dtype=torch.float32)
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(cases()[0], name) for name in ("bytes-first", "bytes-first, plain")]

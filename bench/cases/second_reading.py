@@ -1,10 +1,10 @@
-"""RMSNorm's second reading, one thing changed at a time."""
+"""The second pass of RMSNorm over wide rows, one change at a time."""
 
 import torch
 
-from bench.cases import SHAPES, Case, Counted, launch_of, random
-from kernels.rmsnorm import rmsnorm_reference, rmsnorm_traffic
-from kernels.second_reading import RESIDENT, second_reading, variants
+from bench.cases import SHAPES, Call, Case, launch_of, random
+from kernels.norms.ablation import RESIDENT, second_reading, variants
+from kernels.norms.rmsnorm import rmsnorm_reference, rmsnorm_traffic
 
 DTYPE = torch.bfloat16
 ABLATED = ((1024, 8192), (65536, 8192), (8192, 32768))
@@ -35,5 +35,5 @@ def sanitize(rows, cols, dtype):
         second_reading(x, weight, name)
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(case, name) for case in cases() for name in case.implementations]

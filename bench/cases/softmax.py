@@ -2,10 +2,12 @@
 
 import torch
 
-from bench.cases import SHAPES, Case, Counted, by_columns, compiled, random
+from bench import peers
+from bench.cases import SHAPES, Call, Case, by_columns, compiled, random
 from instruments.gpus import DTYPES
-from kernels import softmax
-from kernels.softmax_backward import softmax_backward, softmax_backward_traffic
+from kernels.softmax.backward import softmax_backward, softmax_backward_traffic
+from kernels.softmax.causal import causal_softmax, causal_softmax_reference, causal_softmax_traffic
+from kernels.softmax.forward import PATHS, softmax, softmax_reference, softmax_traffic
 
 #: Of every power of two from 128 to 262,144 columns, enough rows to leave every L2 far behind.
 SWEEP = (
@@ -37,25 +39,24 @@ def _softmax(rows, cols, dtype=torch.bfloat16, every_form=False):
         return LigerSoftmaxFunction.apply
 
     implementations = {
-        "bytes-first": lambda: softmax.softmax,
+        "bytes-first": lambda: softmax,
         "torch": lambda: torch_softmax,
         "torch.compile": lambda: compiled(torch_softmax),
         "liger": liger,
+        "quack": peers.quack_softmax,
     }
     if every_form:
-        implementations["eager ops"] = lambda: softmax.softmax_reference
-        for path in softmax.PATHS:
-            if cols <= path.takes:
-                implementations[f"bytes-first, {path.name}"] = lambda name=path.name: (
-                    lambda x: softmax.softmax(x, path=name)
-                )
+        implementations["eager ops"] = lambda: softmax_reference
+        for path in PATHS:
+            if cols <= path.max_cols:
+                implementations[f"bytes-first, {path.name}"] = lambda name=path.name: lambda x: softmax(x, path=name)
     return Case(
         "softmax",
         (rows, cols),
         dtype,
         lambda: (random(rows, cols, dtype=dtype),),
-        softmax.softmax_traffic(rows, cols, dtype),
-        lambda x: softmax.softmax_reference(x.double()),
+        softmax_traffic(rows, cols, dtype),
+        lambda x: softmax_reference(x.double()),
         implementations,
     )
 
@@ -98,12 +99,12 @@ def _causal_softmax(batch, queries, keys, dtype=torch.bfloat16):
         (batch, queries, keys),
         dtype,
         lambda: (random(batch, queries, keys, dtype=dtype),),
-        softmax.causal_softmax_traffic(batch, queries, keys, dtype),
-        lambda scores: softmax.causal_softmax_reference(scores.double()),
+        causal_softmax_traffic(batch, queries, keys, dtype),
+        lambda scores: causal_softmax_reference(scores.double()),
         {
-            "bytes-first": lambda: softmax.causal_softmax,
+            "bytes-first": lambda: causal_softmax,
             "torch": masked,
-            "torch.compile": lambda: compiled(softmax.causal_softmax_reference),
+            "torch.compile": lambda: compiled(causal_softmax_reference),
         },
     )
 
@@ -126,22 +127,22 @@ def cases() -> list[Case]:
 def sanitize(rows, cols, dtype):
     """Every kernel, backwards too, and a tensor whose columns lie together."""
     x = random(rows, cols, dtype=dtype)
-    for path in softmax.PATHS:
-        if cols <= path.takes:
-            softmax.softmax(x, path=path.name)
-    softmax.softmax(by_columns(x))
-    for function in (softmax.softmax, softmax.causal_softmax):
+    for path in PATHS:
+        if cols <= path.max_cols:
+            softmax(x, path=path.name)
+    softmax(by_columns(x))
+    for function in (softmax, causal_softmax):
         function(x.requires_grad_()).sum().backward()
 
 
-def _counted(rows, cols, path) -> Counted:
+def _call(rows, cols, path) -> Call:
     def make():
         x = random(rows, cols, dtype=torch.bfloat16)
-        return lambda: softmax.softmax(x, path=path)
+        return lambda: softmax(x, path=path)
 
-    return Counted("softmax", path, (rows, cols), make)
+    return Call("softmax", path, (rows, cols), make)
 
 
-def counted() -> list[Counted]:
-    kept = [_counted(*shape, path) for shape in ((8192, 8192), (4096, 32768)) for path in ("resident", "streaming")]
-    return [*kept, _counted(2048, 131072, "streaming")]
+def counter_calls() -> list[Call]:
+    both = [_call(*shape, path) for shape in ((8192, 8192), (4096, 32768)) for path in ("resident", "streaming")]
+    return [*both, _call(2048, 131072, "streaming")]

@@ -3,8 +3,14 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import SHAPES, Case, Counted, by_columns, compiled, launch_of, random, with_gradients
-from kernels import swiglu
+from bench.cases import SHAPES, Call, Case, by_columns, compiled, launch_of, random, with_gradients
+from kernels.elementwise.swiglu import (
+    swiglu,
+    swiglu_backward,
+    swiglu_backward_traffic,
+    swiglu_reference,
+    swiglu_traffic,
+)
 
 RAGGED = SHAPES
 
@@ -21,12 +27,12 @@ def _swiglu(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: (random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype)),
-        swiglu.swiglu_traffic(rows * cols, dtype),
-        lambda gate, up: swiglu.swiglu_reference(gate.double(), up.double()),
+        swiglu_traffic(rows * cols, dtype),
+        lambda gate, up: swiglu_reference(gate.double(), up.double()),
         {
-            "bytes-first": lambda: swiglu.swiglu,
-            "torch": lambda: swiglu.swiglu_reference,
-            "torch.compile": lambda: compiled(swiglu.swiglu_reference),
+            "bytes-first": lambda: swiglu,
+            "torch": lambda: swiglu_reference,
+            "torch.compile": lambda: compiled(swiglu_reference),
             "liger": liger,
         },
     )
@@ -39,7 +45,7 @@ def _swiglu_backward(rows, cols, dtype=torch.bfloat16):
 
     def reference(dy, gate, up):
         gate = gate.double().requires_grad_()
-        swiglu.swiglu_reference(gate, up.double()).backward(dy.double())
+        swiglu_reference(gate, up.double()).backward(dy.double())
         return gate.grad
 
     return Case(
@@ -47,13 +53,9 @@ def _swiglu_backward(rows, cols, dtype=torch.bfloat16):
         (rows, cols),
         dtype,
         lambda: tuple(random(rows, cols, dtype=dtype) for _ in range(3)),
-        swiglu.swiglu_backward_traffic(rows * cols, dtype),
+        swiglu_backward_traffic(rows * cols, dtype),
         reference,
-        {
-            "bytes-first": lambda: swiglu.swiglu_backward,
-            "torch": lambda: eager,
-            "torch.compile": lambda: compiled(eager),
-        },
+        {"bytes-first": lambda: swiglu_backward, "torch": lambda: eager, "torch.compile": lambda: compiled(eager)},
     )
 
 
@@ -61,12 +63,12 @@ def cases() -> list[Case]:
     return [_swiglu(16384, 11008), _swiglu(1024, 11008), _swiglu_backward(16384, 11008)]
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     return [launch_of(_swiglu(16384, 11008))]
 
 
 def sanitize(rows, cols, dtype):
     """Forward and backward, and a gate whose columns lie together."""
     gate, up = random(rows, cols, dtype=dtype), random(rows, cols, dtype=dtype)
-    swiglu.swiglu(by_columns(gate), up)
-    swiglu.swiglu(*with_gradients(gate, up)).sum().backward()
+    swiglu(by_columns(gate), up)
+    swiglu(*with_gradients(gate, up)).sum().backward()

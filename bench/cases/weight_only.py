@@ -1,15 +1,18 @@
-"""Products of 16-bit activations with weights of 8 or 4 bits, from one row of activations, decode, to thousands."""
+"""Matmuls of 16-bit activations and weights of 8 or 4 bits, from one row of activations (decode) to thousands."""
 
 from functools import partial
 
 import torch
 import torch.nn.functional as F
 
-from bench.cases import Case, Counted, compiled, launch_of, random
-from kernels.formats import unpack_fp4
-from kernels.quantize import dequantize
-from kernels.quantize_schemes import dequantize_reference, quantize_reference
-from kernels.weight_only import TAKEN, weight_only_matmul, weight_only_matmul_reference, weight_only_matmul_traffic
+from bench.cases import Call, Case, compiled, launch_of, random
+from kernels.low_precision.weight_only import (
+    WEIGHT_SCHEMES,
+    weight_only_matmul,
+    weight_only_matmul_reference,
+    weight_only_matmul_traffic,
+)
+from kernels.quantization import dequantize, dequantize_reference, quantize_reference, unpack_fp4
 
 RAGGED = ((1, 33, 70), (17, 130, 264))  # M, N, K
 BF16 = torch.bfloat16
@@ -71,7 +74,7 @@ def _case(M, N, K, scheme):
 
 def cases() -> list[Case]:
     return [
-        *(_case(1, *LARGE, scheme) for scheme in TAKEN),
+        *(_case(1, *LARGE, scheme) for scheme in WEIGHT_SCHEMES),
         *(_case(1, *shape, scheme) for shape in SMALL for scheme in ("int8_row", "int4_g128")),
         *(_case(M, *LARGE, scheme) for M in (4, 16, 2048) for scheme in ("int8_row", "int4_g128", "mxfp4")),
         # where decode turns into prefill
@@ -82,12 +85,12 @@ def cases() -> list[Case]:
 def sanitize(M, N, K, dtype):
     """Every path in every scheme; fp16 where fp32 is asked for."""
     x = random(M, K, dtype=dtype if dtype.itemsize == 2 else torch.float16)
-    for scheme in TAKEN:
+    for scheme in WEIGHT_SCHEMES:
         weight = quantize_reference(random(N, K, dtype=BF16), scheme)
         for path in ("decode", "prefill") if M <= 16 else (None, "apart"):
             weight_only_matmul(x, weight, path=path)
 
 
-def counted() -> list[Counted]:
-    decode = [launch_of(_case(1, *LARGE, scheme)) for scheme in TAKEN]
+def counter_calls() -> list[Call]:
+    decode = [launch_of(_case(1, *LARGE, scheme)) for scheme in WEIGHT_SCHEMES]
     return [*decode, launch_of(_case(1, *LARGE, "int4_g128"), "torch"), launch_of(_case(2048, *LARGE, "int4_g128"))]

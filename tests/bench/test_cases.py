@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bench import counters
-from bench.cases import cases, counted, families
+from bench.cases import cases, counter_calls, families
 from instruments import results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +28,7 @@ def test_what_is_recorded_still_has_its_case():
     """A figure whose case was renamed would never be measured again."""
     recorded = results.load("h200")
     assert {case.name for case in recorded.cases} <= {case.name for case in cases()}
-    launches = {(launch.kernel, launch.variant, launch.shape) for launch in counted()}
+    launches = {(launch.kernel, launch.variant, launch.shape) for launch in counter_calls()}
     assert {(c.kernel, c.variant, c.shape) for c in recorded.counters} <= launches
 
 
@@ -42,8 +42,8 @@ def test_the_memory_checker_lists_every_family_without_a_gpu():
 
 def test_a_part_of_the_launches_can_be_named():
     assert {name.split()[0] for name in listed("sanitize.py", "--only", "copy,reduce")} == {"copy", "reduce"}
-    assert {launch.kernel for launch in counters.chosen("copy, rmsnorm")} == {"copy", "rmsnorm"}
-    assert len(counters.chosen("")) == len(counted())
+    assert {launch.kernel for launch in counters.selection("copy, rmsnorm")} == {"copy", "rmsnorm"}
+    assert len(counters.selection("")) == len(counter_calls())
 
 
 @pytest.mark.parametrize("name", families())

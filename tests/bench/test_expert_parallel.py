@@ -54,7 +54,7 @@ def test_a_step_is_told_its_counts(monkeypatch):
 
     asked, got = [], []
     monkeypatch.setattr(bench.layer, "exchange_counts", exchange_counts)
-    call = bench.counts_known(lambda: got.append(bench.layer.exchange_counts(1, 2)))
+    call = bench.with_known_counts(lambda: got.append(bench.layer.exchange_counts(1, 2)))
     call()
     assert got == ["planned"] * 2 and asked == [(1, 2)] and bench.layer.exchange_counts is exchange_counts
 
@@ -73,7 +73,7 @@ def test_parts_are_collected_as_far_as_they_came(tmp_path):
     line = Timeline(model="fine", routing="even", link="NVLink", chunks=1, sms=0, rows=(1, 2), ranks=[[], []])
     for name, link in (("timelines", "NVLink"), ("slow_timelines", "host memory")):
         (tmp_path / f"{name}.json").write_bytes(msgspec.json.encode([msgspec.structs.replace(line, link=link)]))
-    found = bench.collected(tmp_path)
+    found = bench.collect(tmp_path)
     assert found["all_to_all"] == [record] and found["steps"] == found["same"] == []
     assert [timeline.link for timeline in found["timelines"]] == ["NVLink", "host memory"]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bench import memory
-from bench.cases import Counted, grown
+from bench.cases import Call, peak_calls
 from instruments import results
 from tests.figures import figures
 
@@ -47,9 +47,9 @@ def gpu(monkeypatch, tmp_path):
                 raise torch.OutOfMemoryError
             taken.append(size)
 
-        return Counted("attention", "eager ops", (size,), lambda: run)
+        return Call("attention", "eager ops", (size,), lambda: run)
 
-    monkeypatch.setattr(memory, "grown", lambda: [call(400), call(2000)])
+    monkeypatch.setattr(memory, "peak_calls", lambda: [call(400), call(2000)])
     return path
 
 
@@ -57,7 +57,7 @@ def test_peaks_are_recorded_until_memory_ends(gpu, capsys):
     assert memory.main(["--json", str(gpu)]) == 0
     after = results.read(gpu)
     assert (after.peak("attention", "eager ops", 400).peak, after.peak("attention", "eager ops", 400).us) == (300, 2000)
-    assert (after.peaks[1].peak, after.peaks[1].us) == (0, 0) and "memory ends" in capsys.readouterr().out
+    assert (after.peaks[1].peak, after.peaks[1].us) == (0, 0) and "out of memory" in capsys.readouterr().out
     assert after.counters == figures().counters
     with pytest.raises(ValueError, match=r"no peak of attention, torch, \(400,\), expected one of: attention, eager"):
         after.peak("attention", "torch", 400)
@@ -65,11 +65,13 @@ def test_peaks_are_recorded_until_memory_ends(gpu, capsys):
 
 def test_calls_are_listed_without_a_gpu(capsys):
     assert memory.main(["--list"]) == 0
-    assert capsys.readouterr().out.splitlines() == [f"{call.kernel}, {call.variant}, {call.shape}" for call in grown()]
+    assert capsys.readouterr().out.splitlines() == [
+        f"{call.kernel}, {call.variant}, {call.shape}" for call in peak_calls()
+    ]
 
 
 def test_attention_is_measured_at_the_same_lengths_in_each_way():
     lengths = {}
-    for call in grown():
+    for call in peak_calls():
         lengths.setdefault((call.kernel, call.variant), []).append(call.shape[2])
     assert len(set(map(tuple, lengths.values()))) == 1 and len(lengths) == 4

@@ -153,7 +153,7 @@ def test_triton_interpret_in_the_environment_changes_nothing():
     code = """
 from instruments import backend
 from instruments.compiled import compiled
-from kernels.rmsnorm import rmsnorm
+from kernels.norms.rmsnorm import rmsnorm
 import os, torch
 assert "TRITON_INTERPRET" not in os.environ
 x, w = torch.ones(2, 8), torch.ones(8)
@@ -185,8 +185,8 @@ PathFinder.find_spec = lambda name, *more: None if name.partition(".")[0] == "tr
 import torch
 import kernels
 from instruments import backend
-for module in pkgutil.iter_modules(kernels.__path__):
-    importlib.import_module(f"kernels.{module.name}")
+for module in pkgutil.walk_packages(kernels.__path__, "kernels."):
+    importlib.import_module(module.name)
 """
 
 
@@ -195,10 +195,10 @@ def test_without_triton_everything_imports_and_models_work():
         WITHOUT_TRITON
         + """
 from instruments.traffic import Traffic
-from kernels.rmsnorm import rmsnorm_traffic
-from kernels.rmsnorm_backward import rmsnorm_backward_traffic
-from kernels.layernorm import layernorm_traffic
-from kernels.copy import copy_traffic
+from kernels.norms.rmsnorm import rmsnorm_traffic
+from kernels.norms.rmsnorm_backward import rmsnorm_backward_traffic
+from kernels.norms.layernorm import layernorm_traffic
+from kernels.elementwise.copy import copy_traffic
 print(rmsnorm_traffic(64, 1000, torch.bfloat16).bytes, copy_traffic(8, torch.float32).bytes,
       rmsnorm_traffic(64, 100, torch.bfloat16, cached=False).launches,
       rmsnorm_backward_traffic(4, 9000, torch.float32).launches,
@@ -225,7 +225,7 @@ def test_without_triton_launching_says_what_to_do_in_one_sentence(statement):
 from instruments.backend import tl, triton
 from instruments.compiled import compiled
 from instruments.meter import meter
-from kernels.rmsnorm import rmsnorm
+from kernels.norms.rmsnorm import rmsnorm
 
 @triton.autotune(configs=[triton.Config({{"BLOCK": 8}}, num_warps=4)], key=["n"])
 @triton.heuristics({{"EVEN": lambda a: True}})
@@ -246,9 +246,9 @@ print(backend.describe())
 
 
 def test_the_self_test_passes_here_and_names_the_step_that_fails(monkeypatch):
-    from instruments import compiled as compiler
+    from instruments import compiler
 
     backend._self_test()
-    monkeypatch.setattr(compiler, "compile_launch", lambda launch, arch: type("Empty", (), {"ptx": ""}))
+    monkeypatch.setattr(compiler, "binary", lambda launch, arch: type("Empty", (), {"asm": {"ptx": ""}}))
     with pytest.raises(RuntimeError, match=r"fails its self-test: compiling for sm_80\. Install triton>=3\.6"):
         backend._self_test()

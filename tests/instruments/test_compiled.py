@@ -5,7 +5,8 @@ import torch
 
 from instruments import backend
 from instruments.backend import tl, triton
-from instruments.compiled import ARCHITECTURES, compiled
+from instruments.compiled import compiled
+from instruments.compiler import ARCHITECTURES
 
 
 @triton.jit
@@ -165,3 +166,9 @@ def test_a_kernel_that_does_not_compile_leaves_the_next_alone():
     with backend.interpret():
         scale_kernel[(1,)](x, 2.0, 4, 4)
     assert (x == 2).all() and copy_rows(1008, torch.float32).registers > 0
+
+
+def test_loops_around_matmuls_are_counted_by_opcode():
+    (loop,) = tile(90).loops
+    assert loop["HGMMA"] > 0 and "BRA" in loop and sum(loop.values()) < sum(tile(90).opcodes.values())
+    assert copy_rows(512, torch.float32).loops == []

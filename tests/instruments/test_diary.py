@@ -5,6 +5,8 @@ import pytest
 from instruments import diary
 from instruments.diary import Guess, Points
 
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 
 @pytest.fixture(autouse=True)
 def own(tmp_path, monkeypatch):

@@ -5,6 +5,8 @@ import torch
 
 from instruments.gpus import DTYPES, GIB, GPUS, LINKS, dtype_name, file_stem, this_device, this_gpu
 
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 
 @pytest.mark.parametrize(
     "name, unit, flop_per_byte",

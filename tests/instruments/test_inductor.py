@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from instruments import inductor
-from kernels.bias_gelu import bias_gelu_reference
-from kernels.rmsnorm import rmsnorm_reference
-from kernels.swiglu import swiglu_reference
+from kernels.elementwise.bias_gelu import bias_gelu_reference
+from kernels.elementwise.swiglu import swiglu_reference
+from kernels.norms.rmsnorm import rmsnorm_reference
 
 X, WEIGHT, BIAS = torch.randn(64, 128), torch.randn(128, 128), torch.randn(128)
 

@@ -54,14 +54,14 @@ def played(function, *shapes, chosen=None) -> tuple:
     call, names = recorded(function, *(torch.randn(shape) for shape in shapes))
     others = [torch.randn(shape) for shape in shapes]
     player = Player(call, names)
-    player.chosen = {0: chosen(call.launches[0])} if chosen else {}
+    player.choices = {0: chosen(call.launches[0])} if chosen else {}
     return player(*others), others
 
 
 def test_nothing_runs_while_recording_and_playing_takes_other_numbers():
     x, recorder = torch.ones(40), Recorder()
     out, operations = recorder.call("0", twice, {"x": x})
-    assert out.isnan().all() and set(operations.done) <= {"empty"}
+    assert out.isnan().all() and set(operations.counts) <= {"empty"}
     (result,) = Player(recorder.trace["0"][0], ["x"])(3 * x)
     assert torch.equal(result, torch.full((40,), 6.0))
 

@@ -84,7 +84,9 @@ def test_out_of_bounds_is_named_masked_and_not_counted():
     assert report.out_of_bounds == [read, write] and not report.clean
     assert report["x"].read == report["y"].written == 40
     assert torch.equal(y, x)
-    assert report.findings()[0] == ("program 2 of copy_kernel reads x[10], outside the tensor (2 lanes of this access)")
+    assert (
+        report.findings()[0] == "program 2 of copy_kernel reads x[10], outside the tensor (2 elements of this access)"
+    )
 
 
 def test_out_of_bounds_of_a_view_although_the_storage_goes_on():
@@ -151,6 +153,29 @@ def test_atomics_count_as_read_and_written():
     assert [(a.kind, a.index, a.count) for a in report["bins"].out_of_bounds] == [("atomic", 9, 1)] * 2
     assert report["lock"].atomics == 8 and bins.tolist() == [2, 4, 0, 2]
     assert "updates bins[9]" in str(report)
+
+
+@triton.jit
+def ticket_kernel(part_ptr, ticket_ptr, out_ptr, EARLY: tl.constexpr):
+    """Programs store their parts, EARLY before they take a ticket; the one with the last ticket sums the parts."""
+    part = part_ptr + tl.program_id(0)
+    if EARLY:
+        tl.store(part, 1)
+    ticket = tl.atomic_add(ticket_ptr, 1)
+    if not EARLY:
+        tl.store(part, 1)
+    if ticket == tl.num_programs(0) - 1:
+        tl.store(out_ptr, tl.sum(tl.load(part_ptr + tl.arange(0, 4))))
+
+
+def test_what_another_program_did_before_its_atomic_is_no_race_and_what_it_does_after_is_one():
+    for early in (True, False):
+        part, ticket, out = (torch.zeros(n, dtype=torch.int32) for n in (4, 1, 1))
+        report = meter(lambda: ticket_kernel[(4,)](part, ticket, out, early))
+        assert out == 4 and report.clean == early
+        assert [race.partition(", which ")[0] for race in report.races] == [
+            "program 3 of ticket_kernel reads part[0]"
+        ] * (not early)
 
 
 @triton.jit
@@ -228,7 +253,7 @@ def test_an_error_in_the_function_ends_the_metering():
 
 
 def test_autograd_is_metered_too():
-    from kernels.rmsnorm import rmsnorm
+    from kernels.norms.rmsnorm import rmsnorm
 
     x = torch.randn(4, 32, requires_grad=True)
     w = torch.ones(32, requires_grad=True)

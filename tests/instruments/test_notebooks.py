@@ -5,6 +5,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from instruments import notebooks
 from instruments.notebooks import ANSWER, WIDGET_VIEW, canonical, dumps
 
 PATH = Path("lessons/99_test.ipynb")
@@ -22,14 +23,16 @@ def _display(**data):
     return nbformat.v4.new_output("display_data", {key.replace("_", "/"): value for key, value in data.items()})
 
 
-def test_a_panel_keeps_title_sentence_and_text_alternative():
+def test_a_panel_keeps_title_caption_and_text_alternative():
     panel = _display(image_png="AAAA", text_plain="Bars. 3 < 4")
     panel.data[WIDGET_VIEW] = {"model_id": "a1"}
-    panel.metadata = {"title": "Bars", "image/png": {"width": 1, "height": 2, "alt": "3 < 4"}}
-    words, picture = _stored([panel]).outputs
-    assert words.data["text/html"] == "<p><b>Bars</b></p><p>3 &lt; 4</p>" and words.data["text/plain"] == "Bars. 3 < 4"
+    image = {"width": 1, "height": 2, "alt": "3 < 4. And more."}
+    panel.metadata = {"title": "Bars", "caption": "3 < 4.", "image/png": image}
+    title, picture, caption = _stored([panel]).outputs
+    assert title.data == {"text/html": "<p><b>Bars</b></p>", "text/plain": "Bars"}
     assert picture.data == {"image/png": "AAAA", "text/plain": "Bars. 3 < 4"}
-    assert picture.metadata == {"image/png": {"width": 1, "height": 2, "alt": "3 < 4"}}
+    assert picture.metadata == {"image/png": image}, "the text alternative is not printed"
+    assert caption.data == {"text/html": "<p>3 &lt; 4.</p>", "text/plain": "3 < 4."}
 
 
 @pytest.mark.parametrize(
@@ -60,3 +63,22 @@ def test_pictures_and_what_nbval_compares_are_folded_by_metadata():
 def test_without_the_tag_nothing_is_folded():
     cell = _stored([nbformat.v4.new_output("stream", text="42\n")], tags=("keep",))
     assert cell.outputs[0].output_type == "stream" and cell.metadata == {"tags": ["keep"]}
+
+
+def test_each_notebook_leads_to_its_neighbors():
+    """One line at the top and one at the bottom; the first lesson has none before it, the last none after it."""
+    lessons = sorted((notebooks.ROOT / "lessons").glob("*.ipynb"))
+    first, second, last = (notebooks.way(path) for path in (lessons[0], lessons[1], lessons[-1]))
+    assert first == f"[{notebooks.short_title(lessons[1])}]({lessons[1].name}) →"
+    assert second.startswith(f"← [{notebooks.short_title(lessons[0])}]({lessons[0].name}) · [all lessons](")
+    assert f"[exercise](../exercises/{lessons[1].name}) · [solution](../solutions/{lessons[1].name})" in second
+    assert "→" not in last and last.startswith("← ")
+    exercise = notebooks.way(notebooks.ROOT / "exercises" / lessons[1].name)
+    assert f"[lesson](../lessons/{lessons[1].name}) · [solution](../solutions/{lessons[1].name})" in exercise
+    assert notebooks.way(Path("elsewhere/lessons") / lessons[1].name) == ""
+
+
+def test_a_solution_is_told_from_its_exercise_by_its_title():
+    nb = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# Exercise 99: a toy", id="title")])
+    for folder, title in (("solutions", "# Solution 99: a toy"), ("exercises", "# Exercise 99: a toy")):
+        assert notebooks.canonical(nb, Path(folder) / "99_toy.ipynb").cells[0].source == title

@@ -9,6 +9,8 @@ import pytest
 from instruments.gpus import GPUS
 from instruments.occupancy import RESIDENT, occupancy
 
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 ANY = {gpu.arch: gpu for gpu in GPUS.values()}
 ANY |= {arch: replace(ANY[89], arch=arch) for arch in (86, 120)}  # they too have 100 KiB per SM
 

@@ -4,6 +4,8 @@ import torch
 from instruments.gpus import GPUS
 from instruments.ops import OPS, op_traffic
 
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 
 @pytest.mark.parametrize(
     "name, sizes, read, written, flops",

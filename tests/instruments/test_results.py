@@ -19,15 +19,50 @@ def recorded(tmp_path, monkeypatch):
     results.load.cache_clear()
 
 
-@pytest.mark.parametrize("gpu", results.recorded())
+@pytest.mark.parametrize("gpu", results.gpus_on_record())
 def test_what_is_recorded_is_what_would_be_written(gpu):
     """No field is lost or renamed between reading and writing."""
     assert results.encode(results.load(gpu)) == (results.RESULTS / f"{gpu}.json").read_bytes()
 
 
+@pytest.mark.parametrize("path", sorted(results.RESULTS.rglob("*.json")), ids=lambda path: path.stem)
+def test_stored_files_have_a_record_a_line(path):
+    """Every script of bench/ writes by `dumps`."""
+    text = path.read_bytes()
+    content = json.loads(text)
+    assert results.dumps(content) == text
+    for records in (content | content.get("machine", {})).values():
+        for record in records if isinstance(records, list) else ():
+            assert json.dumps(record).encode() in text
+
+
+def test_a_record_is_one_line_and_what_holds_records_is_spread():
+    content = {"date": "1", "units": {"us": 1}, "none": [], "machine": {"at": [2], "reads": [{"x": {"y": [1]}}, {}]}}
+    lines = results.dumps(content | {"panels": {"a": {"ms": 1}}}).decode().splitlines()
+    assert lines == [
+        "{",
+        ' "date": "1",',
+        ' "units": {"us": 1},',
+        ' "none": [],',
+        ' "machine": {',
+        '  "at": [2],',
+        '  "reads": [',
+        '   {"x": {"y": [1]}},',
+        "   {}",
+        "  ]",
+        " },",
+        ' "panels": {',
+        '  "a": {"ms": 1}',
+        " }",
+        "}",
+    ]
+    with pytest.raises(ValueError):
+        results.dumps({"us": float("nan")})
+
+
 def test_figures_have_names(recorded):
     toy = results.load("Toy")
-    assert toy == figures(NORM) and results.recorded() == ["toy"]
+    assert toy == figures(NORM) and results.gpus_on_record() == ["toy"]
     assert toy.provenance == "NVIDIA H200, torch 2.11.0, triton 3.6.0, 2026-01-02"
     norm = toy.case("rmsnorm", 8, 16)
     assert norm.name == "rmsnorm 8x16 bf16"
@@ -102,3 +137,13 @@ def test_an_interrupt_leaves_the_old_file_alone(recorded, monkeypatch):
 def test_the_file_is_named_after_the_card(monkeypatch):
     monkeypatch.setattr(gpus, "this_device", lambda: ("Tesla T4", 15_828_320_256))
     assert results.place() == results.RESULTS / "t4.json"
+
+
+def test_rates_are_measured_where_both_were(recorded):
+    assert results.rates("L4").source == "datasheet" and results.rates("L4").ridge == gpus.GPUS["L4"].ridge("bf16")
+    assert results.as_measured("L4") == gpus.GPUS["L4"]
+    results.store(figures(NORM), recorded.with_name("h200.json"))
+    limits, card = results.rates("H200"), results.as_measured("H200")
+    assert limits.source == "measured" and limits.bandwidth == card.bandwidth == figures().copy_gbps * 1e9
+    assert limits.ridge == card.ridge("bf16") and card.peak("fp8") == gpus.GPUS["H200"].peak("fp8")
+    assert results.rates("H200", "fp8").source == "datasheet"

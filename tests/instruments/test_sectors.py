@@ -9,6 +9,8 @@ from instruments.backend import tl, triton
 from instruments.meter import meter
 from instruments.sectors import Requests, bank_passes, request, sectors, touched
 
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 
 @triton.jit
 def strided_kernel(x_ptr, y_ptr, size, stride, BLOCK: tl.constexpr):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from instruments import timing
-from kernels.quantize_schemes import quantize_reference
+from kernels.quantization.schemes import quantize_reference
 
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="asks what happens without a GPU")
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="times on a GPU")
@@ -32,6 +32,7 @@ def test_summarize_takes_median_and_quantiles():
         lambda: timing.as_called(torch.relu, (torch.ones(1),)),
         lambda: timing.Graphed(torch.relu, (torch.ones(1),), 2),
         lambda: timing.from_graphs({"relu": torch.relu}, (torch.ones(1),), 8),
+        lambda: timing.sustained(torch.relu, (torch.ones(1),), 8),
         timing.copy_roof,
         timing.matmul_roof,
     ],
@@ -64,7 +65,7 @@ def test_a_replay_lasts_a_millisecond_where_memory_allows(monkeypatch, call, lea
     """On a GPU that lets 5 us pass between one event and the next beside the calls: half a percent is left of them."""
 
     class Fake:
-        def __init__(self, function, args, copies):
+        def __init__(self, function, args, copies, warm=False):
             self.sets = [args] * copies
 
         def seconds(self):
@@ -90,7 +91,7 @@ def test_half_of_the_free_memory_is_for_copies(monkeypatch):
 
     monkeypatch.setattr(timing, "copies_needed", lambda nbytes: 2)
     monkeypatch.setattr(timing, "_room", lambda: 1 << 20)
-    monkeypatch.setattr(timing, "long_enough", lambda f, args, least, most: asked.append(most) or Fake(least))
+    monkeypatch.setattr(timing, "long_enough", lambda f, args, least, most, *_: asked.append(most) or Fake(least))
     x = torch.zeros(1 << 8)  # 1,024 bytes
     weight = quantize_reference(torch.zeros(32, 32), "mxfp4")  # 512 and 32
     timed = timing.from_graphs({"one": torch.relu, "two": torch.relu}, (x, weight, 3), 100)
@@ -98,6 +99,8 @@ def test_half_of_the_free_memory_is_for_copies(monkeypatch):
     assert timed["one"].calls == 2
     timing.from_graphs({"one": torch.relu}, (x,), 1 << 15)
     assert asked[2] == (1 << 20) // (2 * (1 << 15))
+    timing.from_graphs({"one": torch.relu}, (x,), 1 << 15, warm=True)
+    assert asked[3] == timing.MAX_COPIES  # no copies are made
 
 
 @gpu
@@ -108,3 +111,31 @@ def test_a_copy_is_slower_from_dram_than_its_bytes_at_the_datasheet_rate():
     assert t.p20 <= t.median <= t.p80
     assert nbytes / t.median < 9e12
     assert timing.as_called(lambda x: x + 1, (x,), calls=20) > 0.9 * t.median
+
+
+@gpu
+def test_a_warm_l2_is_faster_than_device_memory():
+    x = torch.randn(1 << 20, device="cuda")  # 4 MiB, and as much for the result
+    nbytes = 2 * x.numel() * 4
+    cold, warm = (timing.from_graphs({"copy": lambda x: x + 1}, (x,), nbytes, warm=w)["copy"].median for w in (0, 1))
+    assert warm < cold
+
+
+def test_sustained_reports_the_second_half(monkeypatch):
+    """The first half runs at other clocks: it must not enter a median."""
+    began = timing.time.perf_counter()
+
+    class Replays:
+        sets = [()] * 3
+
+        def seconds(self):
+            timing.time.sleep(1e-3)
+            return 5.0 if timing.time.perf_counter() - began < 0.1 else 1.0
+
+    clock = lambda: 1980 if timing.time.perf_counter() - began < 0.1 else 1500  # noqa: E731
+    monkeypatch.setattr(timing, "copies_needed", lambda nbytes: 2)
+    monkeypatch.setattr(timing, "long_enough", lambda *arguments: Replays())
+    monkeypatch.setattr(torch.cuda, "clock_rate", clock)
+    monkeypatch.setattr(torch.cuda, "power_draw", lambda: 600_000)
+    result = timing.sustained(torch.relu, (), 8, seconds=0.4)
+    assert (result.timing.median, result.timing.calls, result.clock_mhz, result.watts) == (1.0, 3, 1500, 600)

@@ -1,0 +1,164 @@
+"""Linear layers with an epilogue beside the plain matmul, torch's unfused ops, cuBLASLt and torch.compile."""
+
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+
+from bench.cases import Case, compiled, random
+from kernels.elementwise.bias_gelu import bias_gelu
+from kernels.linear import (
+    interleave_gate_up,
+    linear_bias_act,
+    linear_reference,
+    linear_residual_rmsnorm,
+    linear_swiglu,
+    linear_traffic,
+    qkv_projection,
+    rmsnorm_linear,
+)
+from kernels.matmul import matmul
+from kernels.norms.rmsnorm import rmsnorm
+
+BF16 = torch.bfloat16
+RAGGED = ((1, 8, 1), (33, 72, 40), (130, 136, 70))  # M, N, K
+LARGE = ((8192, 8192, 8192), (16384, 28672, 4096))
+QKV = ((4096, 6144, 4096), (16, 6144, 4096))  # Llama 3 8B: 32 heads of queries, 8 of keys and of values, head_dim 128
+
+
+def _operands(M, N, K):
+    return random(M, K, dtype=BF16), random(N, K, dtype=BF16) * K**-0.5
+
+
+def _plain(x, weight, *_):
+    return matmul(x, weight.T)
+
+
+def _in_turns(function):
+    """{name: factory} of a peer in eager PyTorch and compiled."""
+    return {
+        "torch": lambda: function,
+        "torch.compile": lambda: compiled(function),
+        "torch.compile, max-autotune": lambda: compiled(function, mode="max-autotune-no-cudagraphs"),
+    }
+
+
+def _gelu(x, weight, bias):
+    return F.gelu(F.linear(x, weight, bias), approximate="tanh")
+
+
+def _cublaslt_gelu(x, weight, bias):
+    return torch._addmm_activation(bias, x, weight.T, use_gelu=True)
+
+
+def _gelu_case(M, N, K):
+    ours = {
+        "bytes-first": lambda: partial(linear_bias_act, activation="gelu"),
+        "bytes-first, matmul alone": lambda: _plain,
+        "bytes-first, two launches": lambda: lambda x, weight, bias: bias_gelu(matmul(x, weight.T), bias),
+        "cublaslt": lambda: _cublaslt_gelu,
+    }
+    return Case(
+        "linear_bias_gelu",
+        (M, N, K),
+        BF16,
+        lambda: (*_operands(M, N, K), random(N, dtype=BF16)),
+        linear_traffic(M, N, K, BF16, bias=True),
+        lambda x, weight, bias: linear_reference(x.double(), weight.double(), bias.double(), "gelu"),
+        ours | _in_turns(_gelu),
+    )
+
+
+def _residual_case(M, N, K):
+    return Case(
+        "linear_residual",
+        (M, N, K),
+        BF16,
+        lambda: (*_operands(M, N, K), random(M, N, dtype=BF16)),
+        linear_traffic(M, N, K, BF16, residual=True),
+        lambda x, weight, residual: x.double() @ weight.double().T + residual.double(),
+        {
+            "bytes-first": lambda: lambda x, weight, residual: linear_bias_act(x, weight, residual=residual),
+            "bytes-first, matmul alone": lambda: _plain,
+            "cublaslt": lambda: lambda x, weight, residual: torch.addmm(residual, x, weight.T),
+            **_in_turns(lambda x, weight, residual: F.linear(x, weight) + residual),
+        },
+    )
+
+
+def _swiglu(x, weight):
+    gate, up = F.linear(x, weight).unflatten(1, (-1, 2)).unbind(2)
+    return F.silu(gate) * up
+
+
+def _swiglu_case(M, N, K):
+    def arguments():
+        gate, up = (random(N // 2, K, dtype=BF16) * K**-0.5 for _ in range(2))
+        return random(M, K, dtype=BF16), interleave_gate_up(gate, up)
+
+    return Case(
+        "linear_swiglu",
+        (M, N, K),
+        BF16,
+        arguments,
+        linear_traffic(M, N, K, BF16, swiglu=True),
+        lambda x, weight: linear_reference(x.double(), weight.double(), activation="swiglu"),
+        {"bytes-first": lambda: linear_swiglu, "bytes-first, matmul alone": lambda: _plain, **_in_turns(_swiglu)},
+    )
+
+
+def _qkv_case(M, N, K):
+    heads, kv_heads = 32, 8
+
+    def three(x, weight):
+        return [F.linear(x, part) for part in weight.split((4096, 1024, 1024))]
+
+    return Case(
+        "qkv_projection",
+        (M, N, K),
+        BF16,
+        lambda: _operands(M, N, K),
+        linear_traffic(M, N, K, BF16),
+        lambda x, weight: (x.double() @ weight.double().T)[:, :4096].unflatten(1, (32, 128)),
+        {
+            "bytes-first": lambda: lambda x, weight: qkv_projection(x, weight, heads, kv_heads)[0],
+            "torch": lambda: lambda x, weight: F.linear(x, weight)[:, :4096].unflatten(1, (32, 128)),
+            "three matmuls": lambda: lambda x, weight: three(x, weight)[0].unflatten(1, (32, 128)),
+        },
+    )
+
+
+def _norm_case(M, N, K):
+    def two(x, weight):
+        return F.linear(F.rms_norm(x, x.shape[-1:], eps=1e-6), weight)
+
+    def ours(x, weight):
+        return matmul(rmsnorm(x, torch.ones_like(x[0])), weight.T)
+
+    return Case(
+        "rmsnorm_linear",
+        (M, N, K),
+        BF16,
+        lambda: _operands(M, N, K),
+        linear_traffic(M, N, K, BF16),
+        lambda x, weight: F.rms_norm(x.double(), x.shape[-1:], eps=1e-6) @ weight.double().T,
+        {"bytes-first": lambda: rmsnorm_linear, "bytes-first, two launches": lambda: ours, **_in_turns(two)},
+    )
+
+
+def cases() -> list[Case]:
+    large = [case(*shape) for shape in LARGE for case in (_gelu_case, _residual_case, _swiglu_case)]
+    return large + [_qkv_case(*shape) for shape in QKV] + [_norm_case(*shape) for shape in QKV]
+
+
+def sanitize(M, N, K, dtype):
+    """Every epilogue in both kernels."""
+    x, weight = random(M, K, dtype=dtype), random(N, K, dtype=dtype)
+    bias, residual = random(N, dtype=dtype), random(M, N, dtype=dtype)
+    for path in ("plain", *(["persistent"] if dtype == BF16 else [])):
+        for activation in (None, "relu", "gelu", "silu"):
+            linear_bias_act(x, weight, bias, activation=activation, residual=residual, path=path)
+        linear_swiglu(x, weight, path=path if N % 16 == 0 or dtype != BF16 else "plain")
+        rmsnorm_linear(x, weight, path=path)
+    linear_residual_rmsnorm(x, weight, residual, random(N, dtype=dtype))
+    qkv_projection(x, weight, N // 4, N // 8)

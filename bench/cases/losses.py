@@ -1,0 +1,102 @@
+"""Cross-entropy over a vocabulary of 128,256, and of a linear layer, with gradients."""
+
+import torch
+import torch.nn.functional as F
+
+from bench.cases import Case, compiled, random
+from instruments.backend import device
+from instruments.traffic import Traffic
+from kernels.losses import (
+    cross_entropy,
+    cross_entropy_with_gradient,
+    linear_cross_entropy,
+    linear_cross_entropy_traffic,
+)
+
+BF16 = torch.bfloat16
+RAGGED = ((1, 1, 8), (5, 1000, 40), (3, 4097, 64))  # rows, vocabulary, width
+LOGITS = (8192, 128_256)
+LAYER = (8192, 128_256, 4096)
+
+
+def _targets(rows, cols):
+    return torch.randint(0, cols, (rows,), device=device())
+
+
+def _logits(rows, cols):
+    return random(rows, cols, dtype=BF16), _targets(rows, cols)
+
+
+def _with_gradient(logits, targets):
+    logits = logits.detach().requires_grad_()
+    return torch.autograd.grad(F.cross_entropy(logits, targets), logits)[0]
+
+
+def _layer(x, weight, targets):
+    x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
+    return torch.autograd.grad(F.cross_entropy(F.linear(x, weight).float(), targets), (x, weight))
+
+
+def _layer_reference(x, weight, targets):
+    """dx in fp32 by chunks of tokens: all logits in fp64 would take 8 GB."""
+    scale, parts = 1 / len(x), []
+    for start in range(0, len(x), 512):
+        rows = x[start : start + 512].float()
+        gradient = torch.softmax(rows @ weight.float().T, dim=1)
+        gradient[torch.arange(len(rows), device=x.device), targets[start : start + 512]] -= 1
+        parts.append(gradient @ weight.float() * scale)
+    return torch.cat(parts).double()
+
+
+def cases() -> list[Case]:
+    rows, cols = LOGITS
+    full = rows * cols * BF16.itemsize
+    loss = Case(
+        "cross_entropy",
+        LOGITS,
+        BF16,
+        lambda: _logits(*LOGITS),
+        Traffic({"logits": full}, {"loss": rows * 4}, launches=1),
+        lambda logits, targets: F.cross_entropy(logits.double(), targets)[None],
+        {
+            "bytes-first": lambda: lambda logits, targets: cross_entropy(logits, targets)[None],
+            "torch": lambda: lambda logits, targets: F.cross_entropy(logits, targets)[None],
+            "torch.compile": lambda: compiled(lambda logits, targets: F.cross_entropy(logits, targets)[None]),
+        },
+    )
+    gradient = Case(
+        "cross_entropy_with_gradient",
+        LOGITS,
+        BF16,
+        lambda: _logits(*LOGITS),
+        Traffic({"logits": full}, {"gradient": full}, launches=1),
+        lambda logits, targets: (logits.double().softmax(1) - F.one_hot(targets, cols)) / rows,
+        {
+            "bytes-first": lambda: lambda logits, targets: cross_entropy_with_gradient(logits, targets)[1],
+            "torch": lambda: _with_gradient,
+            "torch.compile": lambda: compiled(_with_gradient),
+        },
+    )
+    layer = Case(
+        "linear_cross_entropy",
+        LAYER,
+        BF16,
+        lambda: (random(8192, 4096, dtype=BF16), random(cols, 4096, dtype=BF16) * 4096**-0.5, _targets(8192, cols)),
+        linear_cross_entropy_traffic(8192, cols, 4096, BF16),
+        _layer_reference,
+        {
+            "bytes-first": lambda: lambda *arguments: linear_cross_entropy(*arguments)[1],
+            "bytes-first, chunks of 1,024": lambda: lambda *arguments: linear_cross_entropy(*arguments, chunk=1024)[1],
+            "torch": lambda: _layer,
+            "torch.compile": lambda: compiled(_layer),
+        },
+    )
+    return [loss, gradient, layer]
+
+
+def sanitize(rows, cols, width, dtype):
+    """The loss, its gradient in one launch and by autograd, and the linear layer with a chunk."""
+    logits, targets = random(rows, cols, dtype=dtype), _targets(rows, cols)
+    cross_entropy_with_gradient(logits, targets, label_smoothing=0.1)
+    cross_entropy(logits.requires_grad_(), targets).backward()
+    linear_cross_entropy(random(rows, width, dtype=dtype), random(cols, width, dtype=dtype), targets, chunk=2)
