@@ -1,7 +1,7 @@
 import pytest
 
 from tests.widgets.corners import faults
-from widgets.panel import Panel
+from widgets.toolkit.panel import Panel
 
 
 @pytest.fixture(autouse=True)

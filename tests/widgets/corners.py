@@ -22,10 +22,10 @@ if __name__ == "__main__":
     sys.path.insert(0, str(ROOT))
 
 import widgets  # noqa: E402
-from kernels.copy import copy  # noqa: E402
-from kernels.matmul import matmul  # noqa: E402
-from widgets.cells import Pixels  # noqa: E402
-from widgets.panel import Checks, Powers  # noqa: E402
+from kernels.elementwise.copy import copy  # noqa: E402
+from kernels.matmul.tiled import matmul  # noqa: E402
+from widgets.toolkit.cells import Pixels  # noqa: E402
+from widgets.toolkit.panel import Checks, Powers  # noqa: E402
 
 #: `watch` is handed a kernel.
 WATCHED = {
@@ -125,7 +125,7 @@ def _overlaps(boxes, others, slack: float) -> np.ndarray:
 
 
 def sheet(name: str, most: int = 9) -> Image.Image:
-    """Pictures of a panel at corners of its ranges, two abreast, with the settings and the sentence above each."""
+    """Pictures of a panel at corners of its ranges, two abreast, settings and text alternative above each."""
     panel = made(name)
     chosen = [panel.values, *corners(panel, most)]
     width, height = (round(each) for each in panel.figure.bbox.size)
@@ -134,10 +134,10 @@ def sheet(name: str, most: int = 9) -> Image.Image:
     for place, values in enumerate(chosen):
         panel.set(**values)
         x, y = place % 2 * (width + 10), place // 2 * (height + 60)
-        said = panel.sentence
+        text = panel.alt
         pen.text((x + 4, y + 2), ", ".join(f"{key} {value}" for key, value in values.items())[:150], fill="#0000aa")
         for line in range(3):
-            pen.text((x + 4, y + 14 + 12 * line), said[line * 150 : (line + 1) * 150], fill="black")
+            pen.text((x + 4, y + 14 + 12 * line), text[line * 150 : (line + 1) * 150], fill="black")
         pen.line((x, y, x + width, y), fill="#888888")
         page.paste(Image.open(io.BytesIO(panel.png)), (x, y + 56))
     return page

@@ -28,7 +28,7 @@ IN_7_7_1 = {  # name: its traits, of which `tooltip` on all but buttons came wit
 
 
 def _uses():
-    for path in sorted(WIDGETS.glob("*.py")):
+    for path in sorted(WIDGETS.rglob("*.py")):
         tree = ast.parse(path.read_text())
         calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
         for node in ast.walk(tree):

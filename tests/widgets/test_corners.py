@@ -3,7 +3,7 @@
 import pytest
 
 from tests.widgets.corners import NAMES, corners, faults, made, settings, texts_of
-from widgets.panel import canvas
+from widgets.toolkit.panel import canvas, caption_of
 
 pytestmark = pytest.mark.once
 
@@ -13,7 +13,8 @@ def test_words_keep_clear_of_each_other(name):
     panel = made(name)
     texts = texts_of(panel.figure)
     for values in settings(panel):
-        panel._draw(**values)  # without the painting of the picture, which takes most of a redraw
+        text = panel._draw(**values)  # without the painting of the picture, which takes most of a redraw
+        assert caption_of(text), f"{name} at {values}: the first sentence is longer than a line: {text}"
         found = faults(panel.figure, texts)
         assert found == [], f"{name} at {values}: {found[0]}"
 

@@ -8,24 +8,24 @@ import ipywidgets
 import pytest
 
 import widgets
-from widgets import PANELS, Panel
-from widgets.float_bits import Bits
-from widgets.panel import Powers
+from widgets import PANELS, Panel, panels
+from widgets.panels.float_bits import Bits
+from widgets.toolkit.panel import Powers
 
 
 def test_every_panel_has_an_example():
     """But for those that show what a caller hands them."""
-    for module in pkgutil.iter_modules(widgets.__path__):
-        made = getattr(importlib.import_module(f"widgets.{module.name}"), module.name, None)
+    for module in pkgutil.iter_modules(panels.__path__):
+        made = getattr(importlib.import_module(f"widgets.panels.{module.name}"), module.name, None)
         if inspect.isfunction(made) and inspect.signature(made).return_annotation is Panel:
             alone = all(p.default is not p.empty for p in inspect.signature(made).parameters.values())
-            assert module.name in PANELS or not alone, f"widgets/{module.name}.py: no EXAMPLE"
+            assert module.name in PANELS or not alone, f"widgets/panels/{module.name}.py: no EXAMPLE"
 
 
 @pytest.mark.parametrize("name", PANELS)
 def test_what_is_typed_beside_the_first_slider_is_told(name):
     example = PANELS[name]
-    panel = getattr(widgets, name)(**example.shown)
-    assert example.told not in panel.sentence
+    panel = getattr(widgets, name)(**example.arguments)
+    assert example.text not in panel.alt
     slider = next(k for k, c in panel.controls.items() if isinstance(c, (Powers, Bits, ipywidgets.IntSlider)))
-    assert example.told in panel.set(**{slider: int(example.typed)}).sentence
+    assert example.text in panel.set(**{slider: int(example.entry)}).alt

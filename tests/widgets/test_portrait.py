@@ -1,6 +1,8 @@
 """The portrait panel: held to the meter, to the models and to the records; what it does not know, it says."""
 
 import importlib
+import inspect
+import string
 
 import msgspec
 import numpy as np
@@ -12,20 +14,22 @@ from instruments.backend import tl, triton
 from instruments.gpus import DTYPES, GPUS
 from instruments.meter import meter
 from instruments.timing import Timing
-from kernels.attention import attention_traffic, flash_attention
-from kernels.attention_backward import attention_backward
-from kernels.bias_gelu import bias_gelu, bias_gelu_traffic
-from kernels.copy import copy
-from kernels.grouped_matmul import grouped_matmul
-from kernels.grouped_matmul_plan import grouped_matmul_traffic
-from kernels.matmul import matmul, matmul_traffic
-from kernels.pointwise import pointwise_chain, pointwise_chain_traffic
-from kernels.quantize import quantize, quantize_traffic
-from kernels.quantize_schemes import SCHEMES, quantize_reference
-from kernels.rmsnorm import rmsnorm, rmsnorm_reference, rmsnorm_traffic
-from kernels.scaled_matmul import scaled_matmul, scaled_matmul_traffic
+from kernels.attention.backward import attention_backward
+from kernels.attention.forward import attention_traffic, flash_attention
+from kernels.elementwise.bias_gelu import bias_gelu, bias_gelu_traffic
+from kernels.elementwise.copy import copy
+from kernels.elementwise.pointwise import pointwise_chain, pointwise_chain_traffic
+from kernels.grouped_matmul.forward import grouped_matmul, grouped_matmul_traffic
+from kernels.low_precision.scaled import scaled_matmul, scaled_matmul_traffic
+from kernels.matmul.tiled import matmul, matmul_traffic
+from kernels.norms.rmsnorm import rmsnorm, rmsnorm_reference, rmsnorm_traffic
+from kernels.quantization.quantize import quantize, quantize_traffic
+from kernels.quantization.schemes import SCHEMES, quantize_reference
 from tests import figures
 from widgets import portrait
+from widgets.toolkit.bars import MOST, Bars, Group, Row, fitted
+from widgets.toolkit.model import model_of, operators
+from widgets.toolkit.panel import WIDTH
 
 inside = importlib.import_module("widgets.portrait")  # where the function has hidden the module
 H200 = results.load("h200")
@@ -58,21 +62,26 @@ def rows_of(panel, heading: str) -> dict:
 
 
 def shown(panel) -> list:
-    """The groups that the picture was last told to show."""
-    return panel.charts[panel.values.get("record", 1) - 1]
+    """The groups that the picture shows."""
+    return panel.charts[panel.controls["record"].index if panel.controls else 0]
+
+
+def opened(panel, place: int):
+    """The panel, at a record by its place in the menu."""
+    return panel.set(record=panel.controls["record"].options[place])
 
 
 @pytest.fixture(autouse=True)
 def charts_kept(monkeypatch):
     """Panels keep what they may show, for the tests to read."""
-    made = inside._Picture
+    bars = inside.Bars
 
-    class Kept(made):
+    class Kept(bars):
         def __init__(self, charts):
             super().__init__(charts)
             self.figure.charts = charts
 
-    monkeypatch.setattr(inside, "_Picture", Kept)
+    monkeypatch.setattr(inside, "Bars", Kept)
     monkeypatch.setattr(inside.Panel, "charts", property(lambda panel: panel.figure.charts), raising=False)
 
 
@@ -83,7 +92,7 @@ def no_gpu(monkeypatch):
 
 
 def approximately(row, nbytes, least):
-    return sum(row.parts) == pytest.approx(nbytes / least) and inside.size(nbytes) in row.said
+    return sum(row.parts) == pytest.approx(nbytes / least) and inside.size(nbytes) in row.words
 
 
 def test_counted_bytes_are_the_meters_and_the_models():
@@ -109,15 +118,15 @@ def test_counted_bytes_are_the_meters_and_the_models():
 def test_the_model_is_asked_with_the_calls_own_sizes_and_settings(function, arguments, of_sizes, predicted, least):
     panel = portrait(function, *arguments)
     name = function.__name__
-    assert f"{name}, counted here at {of_sizes}: predicted " in panel.sentence
+    assert f"{name}, counted here at {of_sizes}: predicted " in panel.alt
     row = rows_of(panel, f"Bytes of {name}, counted here")["predicted"]
     assert approximately(row, predicted, least or predicted)
 
 
-def test_a_quantised_matrix_counts_as_what_it_stands_for():
+def test_a_quantized_matrix_counts_as_what_it_stands_for():
     x, weight = (quantize_reference(torch.randn(rows, 128), "fp8_row") for rows in (64, 32))
     panel = portrait(scaled_matmul, x, weight)
-    assert "scaled_matmul, counted here at 64 x 32 x 128 fp8_row: predicted " in panel.sentence
+    assert "scaled_matmul, counted here at 64 x 32 x 128 fp8_row: predicted " in panel.alt
     report = meter(scaled_matmul, x, weight)
     least = scaled_matmul_traffic(64, 32, 128, "fp8_row", "fp8_row").bytes
     rows = rows_of(panel, "Bytes of scaled_matmul, counted here")
@@ -133,10 +142,11 @@ def test_a_quantised_matrix_counts_as_what_it_stands_for():
 def test_each_record_is_held_to_the_file():
     panel = portrait(rmsnorm, *rms_arguments())
     cases = [case for case in H200.cases if case.kernel == "rmsnorm"]
-    assert panel.controls["record"].max == len(cases)
+    assert len(panel.controls["record"].options) == len(cases)
     pictures = set()
-    for number, case in enumerate(cases, 1):
-        panel.set(record=number)
+    for place, case in enumerate(cases):
+        opened(panel, place)
+        assert panel.values["record"] == f"{' x '.join(f'{n:,}' for n in case.shape)} {case.dtype}"
         pictures.add(panel.png)
         bytes_rows = rows_of(panel, "Bytes of rmsnorm, recorded on the H200")
         traffic = rmsnorm_traffic(*case.shape, DTYPES[case.dtype], path=None)
@@ -147,7 +157,7 @@ def test_each_record_is_held_to_the_file():
             row = bytes_rows[f"moved, {variant}"]
             assert row.parts == (counter.dram_read / case.bytes, counter.dram_written / case.bytes)
         if not moved:
-            assert bytes_rows["moved by DRAM"].said.startswith("not recorded at this shape, only at ")
+            assert bytes_rows["moved by DRAM"].words.startswith("not recorded at this shape, only at ")
         times = rows_of(panel, "Time of a call")
         assert len(times) == len(case.impl)
         for name, timed in case.impl.items():
@@ -155,7 +165,7 @@ def test_each_record_is_held_to_the_file():
             assert sum(times[name.replace("bytes-first", "rmsnorm")].parts) == pytest.approx(times_roof)
         assert [name for name, row in times.items() if row.colour == inside.BLUE] == ["rmsnorm"]
         best = min((name for name in case.impl if not name.startswith("bytes-first")), key=case.us)
-        assert f"Fastest peer: {best}, " in panel.sentence
+        assert f"Fastest peer: {best}, " in panel.alt
         assert shown(panel)[2].mark == pytest.approx(H200.copy_gbps * 1e9 / GPUS["H200"].bandwidth)
     assert len(pictures) == len(cases), "every record has a picture of its own"
 
@@ -164,17 +174,16 @@ def test_counters_of_another_dtype_are_not_a_records_own(monkeypatch):
     counter = msgspec.structs.replace(H200.counter("rmsnorm", "resident", 65536, 8192), shape=(8192, 8192))
     monkeypatch.setattr(results, "load", lambda gpu: msgspec.structs.replace(H200, counters=[counter]))
     panel = portrait(rmsnorm, *rms_arguments())
-    assert "at 8,192 x 8,192 bf16: predicted 1.50, moved by DRAM " in panel.sentence
-    shapes = [(case.shape, case.dtype) for case in H200.cases if case.kernel == "rmsnorm"]
-    panel.set(record=1 + shapes.index(((8192, 8192), "fp32")))
-    assert "moved by DRAM not recorded at this shape, only at 8,192 x 8,192" in panel.sentence
+    assert "at 8,192 x 8,192 bf16: predicted 1.50, moved by DRAM " in panel.alt
+    panel.set(record="8,192 x 8,192 fp32")
+    assert "moved by DRAM not recorded at this shape, only at 8,192 x 8,192" in panel.alt
 
 
-def test_a_matrix_product_is_held_to_the_products_roof():
+def test_a_matmul_is_held_to_torchs_matmul():
     panel = portrait(matmul, torch.ones(64, 64, dtype=BF16), torch.ones(64, 64, dtype=BF16))
-    assert "recorded on the H200 at 8,192 x 8,192 x 8,192 bf16" in panel.sentence, "the largest with counters"
+    assert "recorded on the H200 at 8,192 x 8,192 x 8,192 bf16" in panel.alt, "the largest with counters"
     seconds = 2 * 8192**3 / (H200.matmul_tflops["bf16"] * 1e12)
-    row = rows_of(panel, f"Time of a call: 1 is {inside.time(seconds)}, at the rate of torch's product")["matmul"]
+    row = rows_of(panel, f"Time of a call: 1 is {inside.time(seconds)}, at the rate of torch's matmul")["matmul"]
     assert sum(row.parts) == pytest.approx(H200.case("matmul", 8192, 8192, 8192).us("bytes-first") * 1e-6 / seconds)
     counter = H200.counter("matmul", "groups of 8", 8192, 8192, 8192)
     least = matmul_traffic(8192, 8192, 8192, BF16).bytes
@@ -184,8 +193,8 @@ def test_a_matrix_product_is_held_to_the_products_roof():
 
 def test_the_record_of_the_arguments_own_shape_is_shown_first():
     x = torch.ones(1, 4096, dtype=BF16)
-    assert "recorded on the H200 at 1 x 4,096 bf16" in portrait(rmsnorm, x, x[0]).sentence
-    assert "at 65,536 x 8,192 bf16" in portrait(rmsnorm, x.float(), x[0].float()).sentence, "not of another dtype"
+    assert "recorded on the H200 at 1 x 4,096 bf16" in portrait(rmsnorm, x, x[0]).alt
+    assert "at 65,536 x 8,192 bf16" in portrait(rmsnorm, x.float(), x[0].float()).alt, "not of another dtype"
 
 
 def test_a_learners_function_stands_beside_the_courses():
@@ -196,8 +205,8 @@ def test_a_learners_function_stands_beside_the_courses():
     assert approximately(rows["requested"], report.traffic.bytes, least)
     assert approximately(rows["predicted for rmsnorm"], least, least)
     times = rows_of(panel, "Time of a call")
-    assert times[""].said == "my_norm is not in the record; with a GPU it is timed here"
-    assert f"{times[''].said}." in panel.sentence
+    assert times[""].words == "my_norm is not in the record; with a GPU it is timed here"
+    assert f"{times[''].words}." in panel.alt
     assert {"rmsnorm", "torch", "liger"} <= set(times) and "my_norm" not in times
     assert not any(row.colour == inside.BLUE for row in times.values()), "none of these times is the learner's"
 
@@ -209,20 +218,20 @@ def test_a_learners_function_alone_has_neither_model_nor_record():
         return y
 
     panel = portrait(copy, torch.ones(10))
-    assert not panel.controls and 'give like="..."' in panel.sentence
+    assert not panel.controls and 'give like="..."' in panel.alt
     assert list(rows_of(panel, "Bytes of copy, counted here")) == ["requested", "unique"]
-    assert "predicted" not in panel.sentence
-    assert "unique 1.00 times 80 B" in panel.sentence
+    assert "predicted" not in panel.alt
+    assert "unique 1.00 times 80 B" in panel.alt
 
 
 def test_what_the_call_asked_for_is_the_row_that_is_named():
     arguments = rms_arguments(2, 64)
     panel = portrait(rmsnorm, *arguments, path="two_pass")
     us = H200.case("rmsnorm", 65536, 8192).us("bytes-first, two_pass")
-    assert f"rmsnorm, two_pass takes {inside.time(us * 1e-6)}" in panel.sentence
+    assert f"rmsnorm, two_pass takes {inside.time(us * 1e-6)}" in panel.alt
     assert next(iter(rows_of(panel, "Time of a call"))) == "rmsnorm, two_pass"
     panel = portrait(pointwise_chain, torch.ones(3, 100), 4, fused=False)
-    assert " takes " not in panel.sentence, "records do not tell which of them is not fused"
+    assert " takes " not in panel.alt, "records do not tell which of them is not fused"
     nbytes = pointwise_chain_traffic(8192 * 8192, BF16, 4, fused=False).bytes
     row = rows_of(panel, "Bytes of pointwise_chain, recorded")["predicted"]
     assert approximately(row, nbytes, H200.case("pointwise_chain_4", 8192, 8192).bytes)
@@ -230,23 +239,22 @@ def test_what_the_call_asked_for_is_the_row_that_is_named():
 
 def test_a_path_that_takes_no_such_rows_predicts_nothing():
     panel = portrait(rmsnorm, *rms_arguments(), path="resident")
-    widest = [case.shape for case in H200.cases if case.kernel == "rmsnorm"].index((512, 1048576))
-    panel.set(record=widest + 1)
-    assert rows_of(panel, "Bytes of rmsnorm, recorded")["predicted"].said == "nothing: this path takes no such rows"
+    panel.set(record="512 x 1,048,576 bf16")
+    assert rows_of(panel, "Bytes of rmsnorm, recorded")["predicted"].words == "nothing: this path takes no such rows"
 
 
 def test_no_record_of_a_case_is_said():
     panel = portrait(pointwise_chain, torch.ones(3, 100), 3)
-    assert not panel.controls and "no figures of it are recorded" in panel.sentence
+    assert not panel.controls and "no figures of it are recorded" in panel.alt
 
 
 def test_too_much_to_interpret_is_not_counted():
     x, weight = torch.ones(513, 4096, dtype=BF16), torch.ones(4096, dtype=BF16)
     panel = portrait(rmsnorm, x, weight)
-    assert "Nothing was counted here: 4.21 MB of arguments are too much to interpret" in panel.sentence
-    assert "requested" not in panel.sentence and "moved by DRAM" in panel.sentence
+    assert "Nothing was counted here: 4.21 MB of arguments are too much to interpret" in panel.alt
+    assert "requested" not in panel.alt and "moved by DRAM" in panel.alt
     fewer = portrait(rmsnorm, x, weight, counted=(x[:2], weight))
-    assert "rmsnorm, counted here at 2 x 4,096 bf16: predicted" in fewer.sentence
+    assert "rmsnorm, counted here at 2 x 4,096 bf16: predicted" in fewer.alt
     with pytest.raises(ValueError, match="function: nothing is known of my_norm"):
         portrait(my_norm, x, weight)
 
@@ -257,7 +265,7 @@ def test_what_the_meter_finds_is_told():
         norm_kernel[(1,)](x, x, y, 10, 16)
         return y
 
-    assert "The meter found: 10 of 20 elements of y were never written" in portrait(short, torch.ones(10)).sentence
+    assert "The meter found: 10 of 20 elements of y were never written" in portrait(short, torch.ones(10)).alt
 
 
 def test_long_names_are_cut():
@@ -266,7 +274,7 @@ def test_long_names_are_cut():
 
     named = a_norm_with_a_name_that_is_far_longer_than_there_is_room_for_in_a_heading_of_the_picture
     panel = portrait(named, *rms_arguments(), like="rmsnorm")
-    words = inside._fitted(shown(panel)[0].heading, inside.WIDTH - 12, "-Bold")
+    words = fitted(shown(panel)[0].heading, WIDTH - 12, "-Bold")
     assert words.endswith("…") and named.__name__[:60] in words
 
 
@@ -294,14 +302,14 @@ def test_with_a_gpu_the_learners_function_is_timed_beside_the_courses(gpu):
     times = rows_of(panel, "Time of a call")
     assert list(times) == ["my_norm", "rmsnorm", "eager ops"] and times["my_norm"].colour == inside.BLUE
     assert sum(times["my_norm"].parts) == pytest.approx(7e-6 / (nbytes / H200.copy_gbps / 1e9))
-    assert "my_norm takes 7 µs" in panel.sentence and "not in the record" not in panel.sentence
-    assert "rmsnorm, on this NVIDIA H200 at 6 x 1,000 bf16" in panel.sentence
-    assert "moved by DRAM not recorded" in panel.sentence
-    assert panel.controls["record"].max == 1 + sum(case.kernel == "rmsnorm" for case in H200.cases)
+    assert "my_norm takes 7 µs" in panel.alt and "not in the record" not in panel.alt
+    assert "rmsnorm, on this NVIDIA H200 at 6 x 1,000 bf16" in panel.alt
+    assert "moved by DRAM not recorded" in panel.alt
+    assert len(panel.controls["record"].options) == 1 + sum(case.kernel == "rmsnorm" for case in H200.cases)
 
 
 @pytest.mark.once
-def test_a_product_that_no_matrix_unit_takes_is_held_to_the_vector_units(gpu):
+def test_a_product_that_no_tensor_core_takes_is_held_to_the_vector_units(gpu):
     panel = portrait(matmul, torch.ones(1000, 500), torch.ones(500, 1000))
     seconds = 2 * 1000 * 1000 * 500 / GPUS["H200"].vector
     assert f"Time of a call: 1 is {inside.time(seconds)}, at the rate of the datasheet's vector units" in str(
@@ -316,14 +324,16 @@ def test_a_gpu_without_figures_or_datasheet_still_times(gpu, monkeypatch):
     monkeypatch.setattr(inside.timing, "copy_roof", lambda nbytes: 1e12)
     panel = portrait(copy, torch.ones(1000))
     assert shown(panel)[2].heading == "Time of a call: 1 is 8 ns, at the rate of torch's copy"
-    assert "on this NVIDIA Unheard-of at 1,000 fp32" in panel.sentence
-    assert "recorded on the H200" in panel.set(record=2).sentence
+    assert "on this NVIDIA Unheard-of at 1,000 fp32" in panel.alt
+    assert "recorded on the H200" in opened(panel, 1).alt
 
 
 def test_with_a_gpu_recorded_peers_of_the_same_shape_stand_beside(gpu):
     x = torch.ones(1, 4096, dtype=BF16)
     times = rows_of(portrait(rmsnorm, x, x[0]), "Time of a call")
     assert list(times)[:2] == ["rmsnorm", "eager ops"] and "liger, recorded" in times and "rmsnorm, recorded" in times
+    of_fp32 = rows_of(portrait(rmsnorm, x.float(), x[0].float()), "Time of a call")
+    assert list(of_fp32) == ["rmsnorm", "eager ops"], "the record is of bf16"
 
 
 def test_a_function_that_no_graph_can_hold_is_not_timed(gpu, monkeypatch):
@@ -332,15 +342,15 @@ def test_a_function_that_no_graph_can_hold_is_not_timed(gpu, monkeypatch):
 
     monkeypatch.setattr(inside.timing, "from_graphs", from_graphs)
     panel = portrait(rmsnorm, *rms_arguments())
-    assert "at 65,536 x 8,192 bf16" in panel.sentence, "the largest record is shown instead"
-    assert "Not timed: operation not permitted when stream is capturing." in panel.set(record=1).sentence
+    assert "at 65,536 x 8,192 bf16" in panel.alt, "the largest record is shown instead"
+    assert "Not timed: operation not permitted when stream is capturing." in opened(panel, 0).alt
 
 
 def test_with_a_gpu_a_path_is_timed_as_itself(gpu):
     panel = portrait(rmsnorm, *rms_arguments(), path="two_pass")
     times = rows_of(panel, "Time of a call")
     assert [name for name, row in times.items() if row.colour == inside.BLUE] == ["rmsnorm"], "as it was called"
-    assert " takes 11 µs" in panel.sentence
+    assert " takes 11 µs" in panel.alt
 
 
 def test_a_learners_function_of_the_same_name_is_told_apart(gpu, monkeypatch):
@@ -351,7 +361,7 @@ def test_a_learners_function_of_the_same_name_is_told_apart(gpu, monkeypatch):
     assert list(times) == ["your rmsnorm", "rmsnorm", "eager ops"]
     monkeypatch.setattr(inside, "_device", lambda: None)
     panel = portrait(rmsnorm, *rms_arguments(), like="rmsnorm")
-    assert panel.sentence.startswith("your rmsnorm, counted here") and " takes " not in panel.sentence
+    assert "your rmsnorm, counted here" in panel.alt and " takes " not in panel.alt
     assert not any(row.colour == inside.BLUE for row in rows_of(panel, "Time of a call").values())
 
 
@@ -383,7 +393,14 @@ def test_peers_that_take_other_arguments_are_left_out(gpu):
         (lambda: portrait(copy, torch.ones(3), like="rmsnrom"), "like: got 'rmsnrom', expected one of: add, "),
         (lambda: portrait(copy, torch.ones(3), gpu="T4"), "gpu: got 'T4', expected one of: h200"),
         (lambda: portrait(copy, torch.ones(3), counted=torch.ones(3)), "counted: expected a tuple"),
-        (lambda: portrait(copy, torch.ones(3), like="pointwise_chain"), "pointwise_chain_traffic takes steps"),
+        (
+            lambda: portrait(copy, torch.ones(3), like="pointwise_chain"),
+            "arguments: got no steps, which the model of pointwise_chain needs",
+        ),
+        (
+            lambda: portrait(copy, torch.ones(3), like="matmul"),
+            r"arguments: got none to take sizes from .*, expected those of matmul\(a",
+        ),
     ],
 )
 def test_bad_arguments_are_named(call, words):
@@ -392,10 +409,30 @@ def test_bad_arguments_are_named(call, words):
 
 
 def test_every_model_of_the_course_can_be_named():
-    """Nothing but a function of kernels/ and its traffic makes a family."""
-    families = inside._families()
-    assert {"copy", "add", "rmsnorm", "row_sum", "matmul", "swiglu_backward"} <= set(families)
-    assert (families["bias_gelu"].function, families["bias_gelu"].traffic) == (bias_gelu, bias_gelu_traffic)
+    """By the name of its function; every size that a model needs is declared, or an argument of the function."""
+    assert (operators()["bias_gelu"].function, operators()["bias_gelu"].traffic) == (bias_gelu, bias_gelu_traffic)
+    for name, each in operators().items():
+        function, traffic = (inspect.signature(of).parameters for of in (each.function, each.traffic))
+        assert each.function.__name__ in (name, name.removeprefix("flash_"))
+        assert set(each.lengths) <= set(traffic)
+        recorded = {part for _, part, *_ in string.Formatter().parse(each.record) if part} - {"causal"}
+        assert recorded <= {*traffic, *function}, name
+
+
+def test_the_declared_sizes_give_the_bytes_of_the_records():
+    """All records of an operator's own name whose model has no more to it than sizes."""
+    held = {"copy", "add", "swiglu", "bias_gelu", "rmsnorm", "layernorm", "softmax", "row_sum", "matmul", "moe_combine"}
+    held |= {"attention", "attention_backward", "attention_decode", "block_scaled_matmul", "moe_sort", "add_rmsnorm"}
+    seen = set()
+    for each in operators().values():
+        for case in H200.cases:
+            if case.kernel == each.record.replace("{causal}", "") and case.kernel in held:
+                sizes = {"dtype": DTYPES.get(case.dtype)} | each.sizes_of_record(case.shape)
+                parameters = inspect.signature(each.traffic).parameters
+                work = each.traffic(**{key: value for key, value in sizes.items() if key in parameters})
+                assert work.bytes == case.bytes, (case.kernel, case.shape)
+                seen.add(case.kernel)
+    assert seen == held
 
 
 def attention_arguments():
@@ -420,7 +457,7 @@ def test_attention_is_known_by_its_heads_and_lengths(monkeypatch):
     assert not panel.controls, "attention without a mask is another kernel"
     asked = attention_traffic(4, 16, 4096, 4096, 128, BF16, causal=True, path="plain")
     assert approximately(rows_of(panel, "Bytes of flash_attention, recorded")["predicted"], asked.bytes, work.bytes)
-    assert "Fastest peer: cudnn, 500 µs" in panel.sentence
+    assert "Fastest peer: cudnn, 500 µs" in panel.alt
 
 
 def test_a_backwards_key_heads_are_those_of_k():
@@ -437,25 +474,23 @@ def test_lengths_of_records_are_the_models():
         "matmul": ((2, 3, 4), {"M": 2, "N": 3, "K": 4}),
     }
     for name, (shape, sizes) in of.items():
-        family = inside._families()[name]
-        model = inside._Model(name, family.function, family.traffic, None, family.family, {}, {})
-        assert inside._sizes_of(figures.case(name, shape, 1, 1, {}), model).items() >= sizes.items()
+        assert operators()[name].sizes_of_record(shape).items() >= sizes.items()
 
 
 def test_bars_begin_where_the_longest_name_ends():
     """As with "recorded" behind the names of a GPU's own; and what the longest bar says still has its place."""
     for name in ("torch", "flash_attention, plain, recorded", "torch.compile, autotuned, without graphs, recorded"):
-        row = inside._Row(name, "1,443   4.53 ms", inside.BLUE, (9.0, 0.0))
-        picture = inside._Picture([[inside._Group("Time of a call", [row], "")]])
-        assert inside._fitted(name, picture.zero - 8) == name
-        end = picture.zero + inside._MOST * picture.one + 8
-        assert inside._fitted(row.said, inside.WIDTH - end) == row.said
+        row = Row(name, "1,443   4.53 ms", inside.BLUE, (9.0, 0.0))
+        picture = Bars([[Group("Time of a call", [row], "")]])
+        assert fitted(name, picture.zero - 8) == name
+        end = picture.zero + MOST * picture.one + 8
+        assert fitted(row.words, WIDTH - end) == row.words
 
 
 def test_it_opens_at_the_record_that_is_asked_for():
     for shape in ((4096, 4096, 4096), (2048, 2048, 2048)):
         panel = portrait(matmul, torch.randn(16, 16), torch.randn(16, 16), at=shape)
-        assert " x ".join(f"{size:,}" for size in shape) in panel.sentence
+        assert " x ".join(f"{size:,}" for size in shape) in panel.alt
 
 
 def test_a_grouped_product_is_known_by_its_offsets_and_a_record_by_its_tokens():
@@ -465,8 +500,7 @@ def test_a_grouped_product_is_known_by_its_offsets_and_a_record_by_its_tokens():
     assert rows["predicted"].multiple == rows["requested"].multiple
     assert rows["unique"].multiple == "1.00"  # the group without rows has no weight read
     case = results.Case("grouped_matmul", (3, 4, 2, 16, 24), "bf16", 0, 0, {})
-    sizes = inside._sizes_of(case, inside._model(grouped_matmul, None, (x, weight, offsets), {}))
+    model = model_of(grouped_matmul, None, (x, weight, offsets), {})
+    sizes = model.of_record(case)
     assert sizes["counts"] == [2, 2, 1, 1]
-    assert inside._model(grouped_matmul, None, (x, weight, offsets), {}).of(sizes, least=True).bytes == (
-        grouped_matmul_traffic([2, 2, 1, 1], 16, 24, BF16).bytes
-    )
+    assert model.of(sizes, least=True).bytes == (grouped_matmul_traffic([2, 2, 1, 1], 16, 24, BF16).bytes)

@@ -10,10 +10,10 @@ from instruments import trace as tracing
 from instruments.backend import tl, triton
 from instruments.meter import meter
 from instruments.trace import AGAIN, ELSEWHERE, INSIDE, MASKED, OUTSIDE, trace
-from kernels.copy import copy
-from kernels.matmul import matmul_tiled_kernel
+from kernels.elementwise.copy import copy
+from kernels.matmul.tiled import matmul_tiled_kernel
 from widgets import watch
-from widgets.cells import Cells
+from widgets.toolkit.cells import Cells
 
 
 @triton.jit
@@ -150,9 +150,9 @@ def test_an_access_in_a_helper_has_the_helpers_line_and_a_silent_program_has_its
     later = kept.programs[2].steps
     assert (later[0].count(AGAIN), later[0].own_again, later[2].count(AGAIN)) == (10, 0, 1)
     panel = watch(twice, torch.ones(10), access=2)
-    assert "; 10 lanes at what this program has read before." in panel.sentence
-    assert "; 10 lanes at what other programs have read before." in panel.set(program=2, access=1).sentence
-    assert "Program 1 (the last is 2), touches no memory." in panel.set(program=1).sentence
+    assert "; 10 elements at what this program has read before." in panel.alt
+    assert "; 10 elements at what other programs have read before." in panel.set(program=2, access=1).alt
+    assert "Program 1 (the last is 2), touches no memory." in panel.set(program=1).alt
     assert panel.controls["access"].disabled
 
 
@@ -164,7 +164,7 @@ def test_lanes_outside_and_lanes_that_stray_into_the_next_row():
     outside = kept.programs[2].steps[0]
     assert outside.lanes.tolist() == [AGAIN] * 6 + [INSIDE] * 4 + [OUTSIDE] * 6
     assert outside.cols[-1] == 15 and outside.rows[-1] == 2
-    assert "10 of 16 lanes inside, 6 OUTSIDE the tensor" in watch(unmasked, torch.ones(3, 10), program=2).sentence
+    assert "10 of 16 elements inside, 6 OUTSIDE the tensor" in watch(unmasked, torch.ones(3, 10), program=2).alt
 
 
 @pytest.mark.parametrize("of_view", [lambda: torch.ones(18, 20).T, lambda: torch.ones(20, 25)[:, 3:21]])
@@ -179,45 +179,48 @@ def test_views_are_placed_by_their_own_indices(of_view):
 def test_the_sentence_says_the_step_in_words():
     panel = watch(double, torch.ones(3, 10), program=2, access=2)
     line = _line_of(double_kernel, "tl.store")
-    assert panel.sentence == (
-        "Program 2 (the last), access 2 of 2: stores y[2, 0:16], 10 of 16 lanes inside, 6 masked off. So far 120 of "
-        "120 bytes read and 120 of 120 written; each byte once: 120 and 120, so that the whole asks for the "
-        f"minimum. Line {line}: `tl.store(y_ptr + row * cols + col, 2 * x, mask=col < cols)`."
+    assert panel.alt == (
+        "Program 2 (the last), access 2 of 2: stores y[2, 0:16]. 10 of 16 elements inside, 6 masked off. So far 120 of "
+        "120 bytes read and 120 of 120 written; each byte once: 120 and 120, so that the whole requests the "
+        f"minimum. Line {line}: tl.store(y_ptr + row * cols + col, 2 * x, mask=col < cols)."
     )
-    said = watch(lambda x: double(double(x)), torch.ones(3, 10), program=4).sentence
+    said = watch(lambda x: double(double(x)), torch.ones(3, 10), program=4).alt
     assert said.startswith("Launch 2 of 2, double_kernel: program 1 (the last is 2), access 1 of 2: loads y[1, 0:16]")
 
 
 def test_every_step_draws_and_the_access_slider_follows_the_program():
     panel = watch(tiled, torch.ones(20, 18), torch.ones(18, 17), program=3, access=5)
-    assert panel.values == {"program": 3, "access": 5} and "stores c[16:32, 16:32]" in panel.sentence
+    assert panel.values == {"program": 3, "access": 5} and "stores c[16:32, 16:32]" in panel.alt
     seen = set()
     for program in range(4):
         for access in range(1, 6):
             panel.set(program=program, access=access)
-            assert f"Program {program} (the last" in panel.sentence and f"access {access} of 5" in panel.sentence
+            assert f"Program {program} (the last" in panel.alt and f"access {access} of 5" in panel.alt
             seen.add(panel.png)
     assert len(seen) == 20 and not panel.error
 
 
 def test_at_opens_where_an_element_is_stored_masked_off_or_missed():
     panel = watch(double, torch.ones(3, 10), at=("y", (1, 7)))
-    assert panel.values == {"program": 1, "access": 2} and panel.sentence.startswith("y[1, 7] is stored here.")
+    assert panel.values == {"program": 1, "access": 2}
+    assert ": stores y[1, 0:16]; y[1, 7] is stored here. 10 of" in panel.alt
     panel = watch(short, torch.ones(20), torch.ones(20), at=("y", 19))
     assert panel.values["program"] == 2
-    assert panel.sentence.startswith("No program stores y[19]: here its lane is masked off.")
+    assert "; no program stores y[19]: masked off here." in panel.alt
     panel = watch(short, torch.ones(20), torch.ones(40), at=("y", (39,)))
-    assert panel.values["program"] == 2 and "No program stores y[39]: this store comes nearest." in panel.sentence
-    assert watch(short, torch.ones(9), torch.ones(9), at=("x", 3)).sentence.startswith("No program stores to x.")
+    assert panel.values["program"] == 2 and "; no program stores y[39]. This store is nearest." in panel.alt
+    assert (
+        watch(short, torch.ones(9), torch.ones(9), at=("x", 3)).alt.split(". ")[0].endswith("; no program stores to x")
+    )
 
 
 def test_outside_opens_at_the_first_access_that_leaves_its_tensor(monkeypatch):
     x = torch.ones(9, 10)
     panel = watch(unmasked, x, at="outside")
-    assert panel.values == {"program": 8, "access": 1} and "6 OUTSIDE the tensor" in panel.sentence
+    assert panel.values == {"program": 8, "access": 1} and "6 OUTSIDE the tensor" in panel.alt
     monkeypatch.setattr(tracing, "PROGRAMS", 4)
     panel = watch(unmasked, x, at="outside")  # kept, however late it runs
-    assert panel.values == {"program": 4, "access": 1} and panel.sentence.startswith("Program 8 (the last), access 1")
+    assert panel.values == {"program": 4, "access": 1} and panel.alt.startswith("Program 8 (the last), access 1")
 
 
 def test_a_large_launch_is_bounded_and_at_finds_what_is_late(monkeypatch):
@@ -226,17 +229,15 @@ def test_a_large_launch_is_bounded_and_at_finds_what_is_late(monkeypatch):
     kept = trace(double, (x,))
     assert [program.number for program in kept.programs] == [0, 1, 2, 3] and not kept.complete
     assert kept.report.traffic.bytes == 800
-    assert "4 of 10 programs are kept, the others only summed up." in watch(double, x).sentence
+    assert "4 of 10 programs are recorded, the others only summed up." in watch(double, x).alt
     panel = watch(double, x, at=("y", (8, 3)))
-    assert (
-        panel.values["program"] == 4 and "Program 8 (the last is 9), access 2 of 2: stores y[8, 0:16]" in panel.sentence
-    )
+    assert panel.values["program"] == 4 and "Program 8 (the last is 9), access 2 of 2: stores y[8, 0:16]" in panel.alt
     monkeypatch.setattr(tracing, "LAUNCH_BYTES", 3 * tracing.STEP_BYTES)  # one program and a half
     assert [program.number for program in trace(double, (x,)).programs] == [0]
     monkeypatch.setattr(tracing, "LAUNCH_BYTES", tracing.STEP_BYTES)
     (program,) = trace(double, (x,)).programs
     assert not program.whole and len(program.steps) == 1
-    assert "Only the first 1 accesses of this program are kept." in watch(double, x).sentence
+    assert "Only the first 1 accesses of this program are recorded." in watch(double, x).alt
 
 
 def test_what_cannot_be_watched_is_named():
@@ -288,4 +289,4 @@ def test_a_tile_over_two_tensors_is_two_steps():
     first, second, _ = _steps(kept)
     assert (first.where, second.where) == ("x[0:4]", "y[4:8]")
     assert first.lanes.tolist() == [INSIDE] * 4 + [ELSEWHERE] * 4
-    assert "loads y[4:8], all 4 lanes inside" in watch(lambda: either_kernel[(1,)](x, y, out, 8), access=2).sentence
+    assert "loads y[4:8]. All 4 elements inside" in watch(lambda: either_kernel[(1,)](x, y, out, 8), access=2).alt

@@ -1,0 +1,21 @@
+from instruments.results import Latency
+from widgets.drawings.execution import mask_over_a_row, one_load, resident_programs, strides_of_views, waits
+
+
+def test_each_says_what_it_draws():
+    assert "keeps three offsets, which belong to the next row" in mask_over_a_row().alt
+    assert "strides are (6, 1), (1, 6) and (6, 2)" in strides_of_views().alt
+    assert "through L1, in its SM, and L2 to HBM" in one_load().alt
+    assert all(drawing().png and drawing().caption for drawing in (mask_over_a_row, strides_of_views, one_load))
+
+
+def test_waits_name_the_steps():
+    records = [Latency(bytes=n, cycles=c, ns=c / 2) for n, c in ((1 << 14, 40.2), (1 << 22, 289.5), (1 << 30, 700.4))]
+    panel = waits(records, {"L1": 256 * 1024, "L2": 60 * 2**20})
+    assert panel.png and "40 where it runs over 16.4 KB, 290" in panel.alt
+    assert panel.alt.endswith("it climbs around L1 (262 KB) and L2 (62.9 MB).")
+
+
+def test_resident_programs_are_counted():
+    panel = resident_programs({"slow": (32, 6.5), "fast": (16, 14.6)})
+    assert panel.png and panel.alt.endswith("slow 6.5 of 32; fast 14.6 of 16.")

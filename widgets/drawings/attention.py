@@ -1,0 +1,153 @@
+"""Still drawings of attention: where its tensors lie, which program loops over which tiles, its roofline."""
+
+from matplotlib.patches import Rectangle
+
+from widgets.drawings.pictures import arrow, box, page, picture
+from widgets.toolkit.panel import BLACK, GREEN, ORANGE, SKY, Panel, canvas
+
+_DRAM, _CHIP = "#eeeeee", "#e3f1fa"
+
+
+def forward_tiles() -> Panel:
+    """What one program of attention's forward holds, and what streams past it."""
+    figure, axes = page(300)
+    axes.add_patch(Rectangle((6, 6), 336, 288, facecolor=_DRAM, edgecolor="none"))
+    axes.add_patch(Rectangle((408, 6), 346, 288, facecolor=_CHIP, edgecolor="none"))
+    axes.text(16, 22, "HBM", fontsize=9.5, weight="bold", va="center")
+    axes.text(418, 22, "on chip: one program", fontsize=9.5, weight="bold", va="center")
+    tiles, top, side = 7, 62, 30
+    for x, name in ((22, "q"), (106, "k"), (186, "v"), (270, "out")):
+        axes.text(x + 26, 48, name, fontsize=11, ha="center", va="center")
+        for tile in range(tiles):
+            own = tile == 4 and name in ("q", "out")
+            now = tile == 2 and name in ("k", "v")
+            colour = GREEN if own and name == "out" else SKY if own else ORANGE if now else "white"
+            box(axes, x, top + tile * side, 52, side, colour, linewidth=1.6 if own or now else 0.8)
+    arrow(axes, (166, top + 8), (166, top + tiles * side), "#8a5f00")
+    axes.text(172, 284, "tile by tile, all keys and values", fontsize=9, ha="center", va="center", color="#8a5f00")
+    box(axes, 424, 66, 100, 46, SKY)
+    axes.text(474, 89, "tile of q", fontsize=9.5, ha="center", va="center")
+    box(axes, 640, 66, 100, 46, ORANGE)
+    axes.text(690, 89, "tiles of k, v", fontsize=9.5, ha="center", va="center")
+    box(axes, 512, 138, 140, 54, "white", linestyle="--")
+    axes.text(582, 158, "tile of scores", fontsize=9.5, ha="center", va="center")
+    axes.text(582, 176, "on chip only", fontsize=9, ha="center", va="center")
+    arrow(axes, (490, 114), (532, 137))
+    arrow(axes, (674, 114), (632, 137))
+    box(axes, 424, 226, 54, 54, "white")
+    box(axes, 484, 226, 54, 54, "white")
+    box(axes, 560, 226, 180, 54, GREEN)
+    rows = (451, "m", "running\nmax"), (511, "l", "running\nsum"), (650, "out", "weighted values so far")
+    for x, name, below in rows:
+        axes.text(x, 238, name, fontsize=11, ha="center", va="center")
+        axes.text(x, 264, below, fontsize=8, ha="center", va="center")
+    arrow(axes, (560, 193), (500, 225))
+    arrow(axes, (590, 193), (606, 225))
+    axes.text(676, 207, "rescaled, then added to", fontsize=8.5, ha="center", va="center")
+    arrow(axes, (344, 180), (406, 180), "#8a5f00")
+    arrow(axes, (406, 210), (344, 210), "#00694d")
+    axes.text(375, 166, "read", fontsize=9, ha="center", va="center", color="#8a5f00")
+    axes.text(375, 226, "write", fontsize=9, ha="center", va="center", color="#00694d")
+    return picture(
+        "The scores live for one tile",
+        figure,
+        "HBM holds q, k, v and out, and no scores. A program reads a tile of q and keeps it; tiles of k and v stream "
+        "by. For each it makes a tile of scores on chip, updates the running max m, rescales l and out, adds to them, "
+        "and discards the scores. At the end it writes its tile of out.",
+    )
+
+
+def attention_roofline(copy_gbps: float, matmul_tflops: float, points: dict, title: str) -> Panel:
+    """The roofline with kernels of attention on it, log axes both.
+
+    Args:
+        copy_gbps: copy bandwidth.
+        matmul_tflops: throughput of the yardstick matmul.
+        points: {name: (FLOP/byte, TFLOP/s, whether the bytes are those requested, horizontal alignment)}; names stand
+            beside their points.
+        title: the finding.
+    """
+    ridge = matmul_tflops * 1e3 / copy_gbps
+    figure = canvas(height=350)
+    axes = figure.add_axes((0.09, 0.14, 0.88, 0.78))
+    axes.set(xscale="log", yscale="log", xlim=(16, 4096), ylim=(40, 1400))
+    ticks = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_yticks((50, 100, 200, 400, 800), ("50", "100", "200", "400", "800"))
+    axes.minorticks_off()
+    axes.tick_params(labelsize=9)
+    axes.set_xlabel("arithmetic intensity, FLOP/byte", fontsize=9)
+    axes.text(0, 1.03, "TFLOP/s", fontsize=9, transform=axes.transAxes)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color="#E6E6E6", linewidth=0.7)
+    axes.plot((16, ridge, 4096), (16 * copy_gbps / 1e3, matmul_tflops, matmul_tflops), color="#777777", linewidth=3)
+    axes.axvline(ridge, color="#777777", linewidth=1.2, linestyle=":")
+    look = {"textcoords": "offset points", "fontsize": 9, "color": "#444444", "va": "center"}
+    axes.annotate(f"ridge point, {ridge:.0f}", (ridge, 45), (6, 0), **look)
+    axes.annotate(f"torch's matmul, {matmul_tflops:.0f} TFLOP/s", (900, matmul_tflops), (0, 11), **look)
+    axes.annotate(f"copy bandwidth, {copy_gbps:,.0f} GB/s", (21, 58), (0, 0), **look)
+    for name, (intensity, tflops, requested, align) in points.items():
+        fill = "white" if requested else ORANGE
+        axes.plot([intensity], [tflops], "s" if requested else "o", color=fill, markersize=9, markeredgecolor=BLACK)
+        x = {"left": 9, "right": -9, "center": 0}[align]
+        axes.annotate(
+            name, (intensity, tflops), (x, -15 if align == "center" else 0), ha=align, **(look | {"color": BLACK})
+        )
+    numbers = "; ".join(
+        f"{name}: {intensity:,.0f} FLOP/byte, {tflops:.0f} TFLOP/s".replace("\n", " ")
+        for name, (intensity, tflops, *_) in points.items()
+    )
+    return picture(title, figure, f"Roofline of the H200, with a ridge point of {ridge:.0f} FLOP/byte. {numbers}.")
+
+
+def attention_roles(runs: dict, copies: dict, title: str, about: str) -> Panel:
+    """What TMA, tensor cores and SFUs do over time for each warpgroup, for several schedules on one scale.
+
+    Args:
+        runs: {name: spans of `schedule` in kernels/attention/fast_models.py}.
+        copies: {name: spans of `copies`}.
+        title: the finding.
+        about: what is shown, for the text alternative.
+    """
+    everything = [span for name, spans in runs.items() for span in (*spans, *copies[name])]
+    begin, end = min(span.start for span in everything), max(span.end for span in everything)
+    line = 24
+    band = 28 + 3 * line
+    figure, axes = page(40 + band * len(runs))
+    left, wide = 104, 640
+    unit = wide / (end - begin)
+    said = []
+    for number, (name, spans) in enumerate(runs.items()):
+        y = 6 + number * band
+        whole = max(span.end for span in spans)
+        share = sum(span.end - span.start for span in spans if span.kind != "softmax") / whole
+        said.append(f"{name}: {whole:,.0f} cycles, tensor cores busy {share:.0%}")
+        axes.text(6, y + 10, name, fontsize=9.5, weight="bold", va="center")
+        words = f"tensor cores busy {share:.0%} of {whole:,.0f} cycles"
+        axes.text(left + wide, y + 10, words, fontsize=9, ha="right", va="center", color="#555555")
+        rows = {"TMA": copies[name], "tensor cores": [s for s in spans if s.kind != "softmax"]}
+        rows["SFUs"] = [s for s in spans if s.kind == "softmax"]
+        for row, (actor, each) in enumerate(rows.items()):
+            top = y + 22 + row * line
+            axes.text(left - 8, top + 10, actor, fontsize=9, ha="right", va="center")
+            axes.plot([left, left + wide], [top + 20, top + 20], color="#dddddd", linewidth=0.8)
+            for span in each:
+                _draw_span(axes, span, left + (span.start - begin) * unit, (span.end - span.start) * unit, top)
+    y = 6 + len(runs) * band
+    for x, colour, words in ((left, SKY, "warpgroup 0"), (left + 112, ORANGE, "warpgroup 1")):
+        box(axes, x, y + 6, 18, 14, colour, linewidth=0.6)
+        axes.text(x + 24, y + 13, words, fontsize=9, va="center")
+    axes.text(
+        left + 232, y + 13, "k, v: copies, S: scores, O: output (hatched), by tile of keys", fontsize=9, va="center"
+    )
+    return picture(title, figure, f"{about}. {'; '.join(said)}.")
+
+
+def _draw_span(axes, span, x: float, long: float, top: float):
+    """A span of a schedule as a box, with its name where there is space."""
+    colour = {-1: "white", 0: SKY}.get(span.warpgroup, ORANGE)
+    box(axes, x, top, long, 20, colour, hatch="//" if span.kind == "out" else "", linewidth=0.6)
+    words = {"scores": "S", "out": "O", "softmax": "exp "}.get(span.kind, span.kind) + str(span.tile)
+    if long > 6.5 * len(words):
+        patch = {"facecolor": colour, "edgecolor": "none", "pad": 1.5}
+        axes.text(x + long / 2, top + 10, words, fontsize=8.5, ha="center", va="center", bbox=patch, zorder=5)

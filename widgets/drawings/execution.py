@@ -1,0 +1,173 @@
+"""Pictures of lessons 02 and 02b: a mask over a row's end, strides as views of one memory, and the wait for a load by
+the memory it runs over."""
+
+from instruments.results import Latency
+from widgets.drawings.pictures import arrow, box, page, picture
+from widgets.toolkit.panel import BLUE, ORANGE, SKY, Panel, canvas
+from widgets.toolkit.words import size
+
+_GREY = "#555555"
+
+
+def mask_over_a_row() -> Panel:
+    """A tile of 8 over the third of four rows of 5: what is loaded, what is masked off, what `other` puts there."""
+    figure, axes = page(246)
+    rows, cols, tile, own, side = 4, 5, 8, 1, 34
+    left = (760 - rows * cols * side) / 2
+    axes.text(left, 16, "x in memory: four rows of 5 elements", fontsize=9.5, weight="bold", va="center")
+    for place in range(rows * cols):
+        mine = place // cols == own
+        box(axes, left + place * side, 30, side, side, SKY if mine else "white", linewidth=1.5 if mine else 0.7)
+        axes.text(left + (place + 0.5) * side, 47, f"{place}", fontsize=9, ha="center", va="center")
+    start = left + own * cols * side
+    axes.text(left, 92, "program 1: a tile of 8 offsets, row * 5 + col", fontsize=9.5, weight="bold", va="center")
+    for element in range(tile):
+        inside = element < cols
+        x = start + element * side
+        box(axes, x, 104, side, side, SKY if inside else "#e4e4e4", hatch="" if inside else "//")
+        axes.text(x + side / 2, 121, f"{own * cols + element}", fontsize=9, ha="center", va="center")
+        axes.text(x + side / 2, 150, "true" if inside else "false", fontsize=8.5, ha="center", va="center")
+        box(axes, x, 178, side, side, SKY if inside else ORANGE)
+        words = f"x{own * cols + element}" if inside else "0.0"
+        axes.text(x + side / 2, 195, words, fontsize=9, ha="center", va="center")
+    for y, words in ((150, "mask = col < 5"), (195, "in registers after the load")):
+        axes.text(start - 10, y, words, fontsize=9, ha="right", va="center")
+    axes.text(start + tile * side + 8, 195, "other=0.0", fontsize=9, va="center", color="#8a5f00")
+    axes.text(start + tile * side + 8, 121, "row 2's elements:\nnot loaded", fontsize=9, va="center", color=_GREY)
+    axes.text(
+        start + tile * side / 2,
+        230,
+        "tl.sum adds all eight, so the value of other must not change a sum",
+        fontsize=9,
+        ha="center",
+    )
+    return picture(
+        "A tile that is wider than its row",
+        figure,
+        "A tile of 8 over a row of 5: the mask keeps three offsets, which belong to the next row, from being loaded. "
+        "After the load these three elements hold `other`, here 0.0, and tl.sum adds all eight.",
+    )
+
+
+def strides_of_views() -> Panel:
+    """Three views of one memory of 24 elements: a matrix, its transpose, a slice, each with its strides."""
+    figure, axes = page(300)
+    side, left = 30, 20
+    axes.text(left, 14, "memory: 24 elements", fontsize=9.5, weight="bold", va="center")
+    for place in range(24):
+        box(axes, left + place * side, 26, side, 26, SKY if place // 6 == 1 else "white")
+        axes.text(left + (place + 0.5) * side, 39, f"{place}", fontsize=9, ha="center", va="center")
+    views = (
+        (20, "x, 4 x 6", (4, 6), 0, (6, 1), "strides (6, 1)"),
+        (284, "x.T, 6 x 4", (6, 4), 0, (1, 6), "strides (1, 6)"),
+        (488, "x[:, 1::2], 4 x 3", (4, 3), 1, (6, 2), "strides (6, 2), starts at 1"),
+    )
+    for x, name, (rows, cols), first, (down, along), words in views:
+        axes.text(x, 80, name, fontsize=9.5, weight="bold", va="center")
+        for row in range(rows):
+            for col in range(cols):
+                place = first + row * down + col * along
+                box(axes, x + col * side, 94 + row * 26, side, 26, SKY if place // 6 == 1 else "white")
+                axes.text(
+                    x + (col + 0.5) * side, 94 + (row + 0.5) * 26, f"{place}", fontsize=9, ha="center", va="center"
+                )
+        axes.text(x, 94 + 26 * 6 + 16, words, fontsize=9, va="center")
+    axes.text(
+        left,
+        290,
+        "offset of an element = row * row_stride + col * col_stride",
+        fontsize=9.5,
+        va="center",
+        color="#00694d",
+    )
+    return picture(
+        "Views differ only in their strides",
+        figure,
+        "A matrix, its transpose and a slice are three views of the same 24 elements. Their strides are (6, 1), (1, 6) "
+        "and (6, 2). The number in each box is the element's place in memory; row 1 of x is colored in all of them.",
+    )
+
+
+def one_load() -> Panel:
+    """A load on its way: from a warp through L1 and L2 to HBM and back."""
+    figure, axes = page(206)
+    box(axes, 8, 22, 350, 132, "#fdf0d5", edgecolor="#9a9a9a")
+    axes.text(183, 12, "SM, one of 132", fontsize=10, weight="bold", ha="center", va="center")
+    places = (
+        (20, 120, "warp", "white"),
+        (240, 100, "L1", "#e3f1fa"),
+        (450, 100, "L2, of all SMs", "#e3f1fa"),
+        (640, 100, "HBM", "#eeeeee"),
+    )
+    for x, wide, name, colour in places:
+        box(axes, x, 50, wide, 92, colour, edgecolor="#9a9a9a")
+        axes.text(x + wide / 2, 36, name, fontsize=10, weight="bold", ha="center", va="center")
+    axes.text(80, 74, "32 threads,\none load", fontsize=9, ha="center", va="center")
+    axes.text(80, 118, "waits at the first\nuse of the data", fontsize=9, ha="center", va="center")
+    for start, end in ((142, 238), (342, 448), (552, 638)):
+        arrow(axes, (start, 74), (end, 74), "#8a5f00")
+        arrow(axes, (end, 114), (start, 114), "#00694d", linewidth=2.4)
+    axes.text(190, 62, "addresses", fontsize=9, ha="center", va="center", color="#8a5f00")
+    axes.text(190, 130, "sectors", fontsize=9, ha="center", va="center", color="#00694d")
+    axes.text(290, 96, "miss", fontsize=9, ha="center", va="center")
+    axes.text(500, 96, "miss", fontsize=9, ha="center", va="center")
+    axes.text(690, 96, "tensors", fontsize=9, ha="center", va="center")
+    axes.annotate("", (20, 176), (740, 176), arrowprops={"arrowstyle": "<->", "color": _GREY})
+    axes.text(380, 191, "there and back: the latency of this load", fontsize=9, ha="center", va="center", color=_GREY)
+    return picture(
+        "One load on its way",
+        figure,
+        "A warp's load goes through L1, in its SM, and L2 to HBM, as addresses, and comes back as sectors. The time "
+        "there and back is its latency, and the warp waits for it where it first uses the data.",
+    )
+
+
+def resident_programs(kernels: dict) -> Panel:
+    """Places for programs on an SM, and how many of them are taken on average: name -> (places, programs)."""
+    figure, axes = page(168)
+    side, across = 34, 8
+    for number, (name, (places, taken)) in enumerate(kernels.items()):
+        left = 24 + number * 380
+        axes.text(left, 16, f"{name}: {taken:.1f} of {places} programs", fontsize=9.5, weight="bold", va="center")
+        for place in range(places):
+            x, y = left + place % across * side, 30 + place // across * side * (2 if places <= 16 else 1)
+            tall = (side - 3) * (2 if places <= 16 else 1)
+            box(axes, x, y, side - 3, tall, "white")
+            if (share := min(1.0, taken - place)) > 0:
+                box(axes, x, y, (side - 3) * share, tall, ORANGE, linewidth=0)
+            box(axes, x, y, side - 3, tall, "none")
+    return picture(
+        "Resident programs per SM, on average",
+        figure,
+        "Programs that an SM holds on average, of those that fit, by the counters: "
+        + "; ".join(f"{name} {taken:.1f} of {places}" for name, (places, taken) in kernels.items())
+        + ".",
+    )
+
+
+def waits(records: list[Latency], levels: dict) -> Panel:
+    """Wait per load of a chain against the bytes it runs over. levels: name -> its bytes."""
+    figure = canvas(height=270)
+    axes = figure.add_axes((0.085, 0.17, 0.9, 0.79))
+    axes.plot([r.bytes for r in records], [r.cycles for r in records], "o-", color=BLUE, markersize=4)
+    axes.set(xscale="log", ylim=(0, 780))
+    axes.minorticks_off()
+    axes.set_xticks([1e4, 1e5, 1e6, 1e7, 1e8, 1e9], ["10 KB", "100 KB", "1 MB", "10 MB", "100 MB", "1 GB"])
+    for name, held in levels.items():
+        axes.axvline(held, color=ORANGE, linestyle="--", linewidth=1.2)
+        axes.annotate(
+            f"{name}\n{size(held)}", (held, 760), (-4, 0), textcoords="offset points", ha="right", va="top", fontsize=9
+        )
+    axes.set_xlabel("bytes that the chain runs over", fontsize=9)
+    axes.set_ylabel("cycles per load", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+    ends = (records[0], min(records, key=lambda r: abs(r.bytes - 4 * 2**20)), records[-1])
+    return picture(
+        "Latency of a load by the memory that it runs over",
+        figure,
+        "Cycles per load of a chain on an H200: "
+        + ", ".join(f"{r.cycles:.0f} where it runs over {size(r.bytes)}" for r in ends)
+        + "; it climbs around "
+        + " and ".join(f"{name} ({size(held)})" for name, held in levels.items())
+        + ".",
+    )

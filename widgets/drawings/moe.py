@@ -1,0 +1,288 @@
+"""Still drawings of a mixture of experts: a token's way through its layer, rows in tiles, rows between ranks, and who
+was busy when."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.patches import Polygon
+
+from instruments.results import Timeline
+from widgets.drawings.pictures import arrow, box, page, picture
+from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WIDTH, YELLOW, Panel
+from widgets.toolkit.words import number, time
+
+#: Of experts, in order, and of ranks; on all of them black letters can be read.
+COLOURS = (SKY, ORANGE, "#4fc3a1", PURPLE, YELLOW, "#7fa8d9", "#e98c5a", "#bdbdbd")
+_GREY = "#555555"
+
+
+def token_path(experts: int = 8, chosen: Sequence[int] = (1, 4), gates: Sequence[float] = (0.7, 0.3)) -> Panel:
+    """A token goes to its experts and no others; what they make of it is added up, weighted by gates.
+
+    chosen: the experts it goes to, and their gates, the best first.
+    """
+    line, top = 34, 34
+    height = top + line * experts + 8
+    figure, axes = page(height)
+    middle = top + line * experts / 2
+    heads = ((60, "token"), (190, "router"), (440, "experts"), (WIDTH - 60, "output"))
+    for x, words in heads:
+        axes.text(x, 16, words, fontsize=9.5, weight="bold", ha="center", va="center")
+    box(axes, 30, middle - 14, 60, 28, SKY)
+    axes.text(60, middle, "x", fontsize=11, ha="center", va="center")
+    arrow(axes, (92, middle), (146, middle))
+    for expert in range(experts):
+        y = top + (expert + 0.5) * line
+        at = list(chosen).index(expert) if expert in chosen else None
+        axes.text(160, y, str(expert), fontsize=9, ha="right", va="center")
+        share = 0.16 + 0.3 * ((7 * expert + 3) % 11) / 11 if at is None else 0.98 - 0.2 * at
+        box(axes, 168, y - 8, 70 * share, 16, "#dddddd" if at is None else ORANGE, linewidth=0.5)
+        taken = at is not None
+        box(axes, 360, y - 13, 160, 26, ORANGE if taken else "#ececec", linewidth=1.2 if taken else 0.5)
+        axes.text(
+            440, y, f"gate, up, down of {expert}", fontsize=9, ha="center", va="center", color=BLACK if taken else _GREY
+        )
+        if taken:
+            arrow(axes, (244, y), (357, y))
+            axes.text(300, y - 9, "x", fontsize=10, ha="center", va="center")
+            arrow(axes, (523, y), (626, middle + (y > middle) * 8 - 4))
+            axes.text(566, y + (14 if y < middle else 18), f"times {gates[at]:g}", fontsize=9, va="center")
+    axes.text(640, middle, "+", fontsize=15, ha="center", va="center")
+    arrow(axes, (652, middle), (668, middle))
+    box(axes, 670, middle - 14, 60, 28, GREEN)
+    axes.text(700, middle, "y", fontsize=11, ha="center", va="center")
+    names = " and ".join(str(expert) for expert in chosen)
+    weights = " and ".join(f"{gate:g}" for gate in gates)
+    return picture(
+        f"A token uses {len(chosen)} of {experts} experts",
+        figure,
+        f"Of a token x the router makes a number for each of {experts} experts; the largest are those of experts "
+        f"{names}. Only these multiply x with their matrices gate, up and down. Their results, times {weights}, are "
+        "added up to y.",
+    )
+
+
+def tile_schedule(counts: Sequence[int] = (9, 14, 0, 6), tile: int = 4, programs: int = 3) -> Panel:
+    """The same rows of experts in a batch of equal runs, and in tiles of a ragged product, with the program of each.
+
+    counts: rows of each expert, at most eight of them. tile: rows of a tile. programs: that take tiles by turns.
+    """
+    most, tiles = max(counts), [-(-count // tile) for count in counts]
+    unit = min(16, 200 / max(most, max(tiles) * tile))  # CSS pixels of a row
+    top, gap = 62, 12
+    wide = min(54, (WIDTH / 2 - 24) / len(counts) - gap)
+    high = max(most, max(tiles) * tile) * unit
+    height = round(top + high + 36)
+    figure, axes = page(height)
+    pitch = wide + gap
+    starts = (WIDTH / 4 - len(counts) * pitch / 2, 3 * WIDTH / 4 - len(counts) * pitch / 2)
+    total = sum(counts)
+    multiplied = len(counts) * most, sum(tiles) * tile
+    for x, words, rows in (
+        (WIDTH / 4, "every run as long as the longest", multiplied[0]),
+        (3 * WIDTH / 4, f"tiles of {tile} rows, a number for each program", multiplied[1]),
+    ):
+        axes.text(x, 16, words, fontsize=9.5, weight="bold", ha="center", va="center")
+        axes.text(x, 36, f"{rows} rows multiplied for {total}", fontsize=9.5, ha="center", va="center")
+    turn = 0
+    for expert, (count, own) in enumerate(zip(counts, tiles)):
+        for start, rows in zip(starts, (most, own * tile)):
+            x = start + expert * pitch + gap / 2
+            if rows > count:
+                box(axes, x, top + count * unit, wide, (rows - count) * unit, "#e8e8e8", hatch="//", linewidth=0.5)
+            if count:
+                box(axes, x, top, wide, count * unit, COLOURS[expert], linewidth=0.5)
+            name = f"{'expert ' * (wide > 50)}{expert}"
+            axes.text(x + wide / 2, top + high + 18, name, fontsize=9, ha="center", va="center")
+        for each in range(own):
+            y = top + each * tile * unit
+            box(axes, x, y, wide, tile * unit, "none", linewidth=1.6)
+            axes.text(
+                x + wide / 2,
+                y + tile * unit / 2,
+                str(turn % programs),
+                fontsize=10,
+                ha="center",
+                va="center",
+                bbox={"facecolor": "white", "edgecolor": "none", "boxstyle": "circle,pad=0.15"},
+            )
+            turn += 1
+    return picture(
+        "Tiles waste a little at the end of each run, a batch of equal runs everything up to the longest",
+        figure,
+        f"Experts with {', '.join(map(str, counts))} rows, {total} in all. A batch in which every run is as long as "
+        f"the longest multiplies {multiplied[0]} rows, tiles of {tile} rows {multiplied[1]}; hatched are those that "
+        f"nobody asked for. {programs} programs take the {sum(tiles)} tiles by turns, expert after expert.",
+    )
+
+
+def exchange(sent: Sequence[Sequence[int]], title: str, about: str, rows: str = "rows") -> Panel:
+    """Rows on their way between ranks: left as each rank has them sorted by where they go, right as they arrive.
+
+    sent: [from][to], at most eight ranks; those that stay are hatched. title: the finding. about: what is shown, for
+    the text alternative. rows: what they are called.
+    """
+    sent = np.asarray(sent)
+    ranks, total = len(sent), sent.sum()
+    gap, top, left, right, wide = 18, 44, 110, WIDTH - 160, 46
+    high = 60 * ranks
+    unit = high / total
+    height = round(top + high + gap * (ranks - 1) + 10)
+    figure, axes = page(height)
+    axes.text(left + wide / 2, 18, "as sent", fontsize=9.5, weight="bold", ha="center", va="center")
+    axes.text(right + wide / 2, 18, "as received", fontsize=9.5, weight="bold", ha="center", va="center")
+    start = top + unit * np.concatenate(([0], sent.ravel().cumsum()[:-1])).reshape(sent.shape)
+    end = top + unit * np.concatenate(([0], sent.T.ravel().cumsum()[:-1])).reshape(sent.shape).T
+    start, end = start + gap * np.arange(ranks)[:, None], end + gap * np.arange(ranks)[None, :]
+    for source in range(ranks):
+        for to in range(ranks):
+            size = unit * sent[source, to]
+            if not size:
+                continue
+            (a, b), hatch = (start[source, to], end[source, to]), "//" if source == to else ""
+            across = np.linspace(0, 1, 24)
+            bend = across**2 * (3 - 2 * across)
+            x = left + wide + across * (right - left - wide)
+            lower, upper = a + bend * (b - a), a + bend * (b - a) + size
+            outline = np.concatenate((np.stack((x, lower), 1), np.stack((x, upper), 1)[::-1]))
+            axes.add_patch(Polygon(outline, facecolor=COLOURS[to], alpha=0.45, edgecolor="none"))
+            for at, y in ((left, a), (right, b)):
+                box(axes, at, y, wide, size, COLOURS[to], hatch=hatch)
+                if size > 13:
+                    axes.text(
+                        at + wide / 2,
+                        y + size / 2,
+                        f"{sent[source, to]:,}",
+                        fontsize=9,
+                        ha="center",
+                        va="center",
+                        bbox={"facecolor": COLOURS[to], "edgecolor": "none", "pad": 1} if hatch else None,
+                    )
+    for rank in range(ranks):
+        for x, y, many, across in (
+            (left - 10, start[rank, 0], sent[rank].sum(), "right"),
+            (right + wide + 10, end[0, rank], sent[:, rank].sum(), "left"),
+        ):
+            middle = y + unit * many / 2
+            axes.text(x, middle - 8, f"rank {rank}", fontsize=9.5, weight="bold", ha=across, va="center")
+            axes.text(x, middle + 8, f"{many:,} {rows}", fontsize=9, ha=across, va="center")
+    away = total - np.trace(sent)
+    numbers = "; ".join(
+        f"rank {rank} has {sent[rank].sum():,} and receives {sent[:, rank].sum():,}" for rank in range(ranks)
+    )
+    numbers += f". {away:,} of {total:,} {rows} ({away / total:.0%}) go over the link; hatched ones stay"
+    return picture(title, figure, f"{about}: {numbers}.")
+
+
+#: What runs, with its colour and hatch; what has other names takes the rest, in the order in which it comes up.
+_KINDS = {
+    "dispatch": (ORANGE, ""),
+    "products": (GREEN, "//"),
+    "combine": (BLUE, ".."),
+    "counts": (PURPLE, "xx"),
+    "routing and moving rows": ("#8a8a8a", ""),
+}
+_REST = ((RED, "\\\\"), (SKY, "||"), _KINDS["counts"], _KINDS["routing and moving rows"])
+
+
+def timeline(ways: dict, title: str, about: str, numbers: str = "") -> Panel:
+    """Who was busy when: lanes of intervals, all ways on one scale from 0.
+
+    ways: {name: {lane: [(start, end, kind), ...]}}, in seconds. title: the finding. about: what is
+    shown, for the text alternative. numbers: the text alternative's end in place of each lane's busy time.
+    """
+    kinds = list(dict.fromkeys(kind for lanes in ways.values() for parts in lanes.values() for _, _, kind in parts))
+    rest = [kind for kind in kinds if kind not in _KINDS]
+    free = [look for look in _REST if look not in [_KINDS[kind] for kind in kinds if kind in _KINDS]]
+    if len(rest) > len(free):
+        raise ValueError(f"ways: got kinds {', '.join(rest)}, expected at most {len(free)} beside {', '.join(_KINDS)}")
+    looks = _KINDS | dict(zip(rest, free))
+    ends = {name: max(end for parts in lanes.values() for _, end, _ in parts) for name, lanes in ways.items()}
+    left = 20 + 6.6 * max(len(lane) for lanes in ways.values() for lane in lanes)
+    line, head, top = 28, 26, 40
+    height = top + sum(head + line * len(lanes) + 10 for lanes in ways.values()) + 30
+    figure, axes = page(height)
+    scale = (WIDTH - left - 74) / max(ends.values())
+    x, bottom = left, height - 28
+    for kind in kinds:
+        colour, hatch = looks[kind]
+        box(axes, x, 11, 16, 14, colour, hatch=hatch, edgecolor="white")
+        axes.text(x + 22, 18, kind, fontsize=9.5, va="center")
+        x += 40 + 6.9 * len(kind)
+    step = _step(max(ends.values()) / 6)
+    for tick in np.arange(0, max(ends.values()) + step / 2, step):
+        at = left + tick * scale
+        if at <= WIDTH - 30:
+            axes.plot([at, at], [top, bottom], color="#dddddd", linewidth=0.8, zorder=0)
+            axes.text(at, height - 14, time(tick) if tick else "0", fontsize=9, ha="center", va="center")
+    y, busy_times = top, []
+    for name, lanes in ways.items():
+        axes.text(left, y + 12, name, fontsize=9.5, weight="bold", va="center")
+        axes.text(
+            left + ends[name] * scale + 6, y + head + line * len(lanes) / 2, time(ends[name]), fontsize=9.5, va="center"
+        )
+        y += head
+        for lane, parts in lanes.items():
+            axes.text(left - 8, y + line / 2, lane, fontsize=9, ha="right", va="center")
+            for start, end, kind in parts:
+                (colour, hatch), wide = looks[kind], (end - start) * scale
+                look = {"hatch": hatch, "edgecolor": "white", "linewidth": 0.4} if wide > 3 else {"linewidth": 0}
+                box(axes, left + start * scale, y + 4, max(wide, 0.6), line - 8, colour, **look)
+            y += line
+        y += 10
+        busy = ", ".join(f"{lane} busy {busy_share(parts, ends[name]):.0%}" for lane, parts in lanes.items())
+        busy_times.append(f"{name} {time(ends[name])}, {busy}")
+    return picture(title, figure, f"{about}. {numbers or '; '.join(busy_times)}.")
+
+
+#: Lane of a record: (what it is called in a timeline, what stands for all of its kernels; None: their own names)
+_LANES = {"link": ("link", None), "experts": ("products", "products"), "rows": ("rows", "routing and moving rows")}
+
+
+def recorded_lanes(step: Timeline, ranks: Sequence[int] = (0, 1)) -> dict:
+    """The lanes of a recorded step as `timeline` wants them: of each rank its link, its products, and all else."""
+    return {
+        f"{called} of rank {rank}": [
+            (span.start * 1e-6, (span.start + span.us) * 1e-6, kind or span.name.rstrip(" 0123456789"))
+            for span in step.ranks[rank]
+            if span.lane == lane
+        ]
+        for rank in ranks
+        for lane, (called, kind) in _LANES.items()
+    }
+
+
+def time_of(step: Timeline, rank: int) -> dict[str, float]:
+    """Microseconds of a recorded step by what a rank's GPU did: at each moment the first that applies. An exchange's
+    rows travel from when its kernels run on every rank; until then those that run wait."""
+    lanes = [{lane: [s for s in spans if s.lane == lane] for lane in _LANES} for spans in step.ranks]
+    ready = [max(span.start for span in exchange) for exchange in zip(*(lane["link"] for lane in lanes))]
+    mine = [(span.start, span.start + span.us) for span in lanes[rank]["link"]]
+    runs = {
+        "products": [(span.start, span.start + span.us) for span in lanes[rank]["experts"]],
+        "rows travel": [(max(start, begin), end) for (start, end), begin in zip(mine, ready)],
+        "routing and moving rows": [(span.start, span.start + span.us) for span in lanes[rank]["rows"]],
+        "waiting for the other rank": [(start, min(end, begin)) for (start, end), begin in zip(mine, ready)],
+    }
+    last = max(span.start + span.us for spans in step.ranks for span in spans)
+    edges = sorted({0.0, last, *(edge for parts in runs.values() for part in parts for edge in part)})
+    seconds = dict.fromkeys([*runs, "no kernel"], 0.0)
+    for start, end in zip(edges, edges[1:]):
+        does = (name for name, parts in runs.items() if any(a <= start and end <= b for a, b in parts))
+        seconds[next(does, "no kernel")] += end - start
+    return seconds
+
+
+def busy_share(parts: list, whole: float) -> float:
+    """The share of a time in which at least one of the intervals (start, end, ...) runs."""
+    busy, last = 0.0, float("-inf")
+    for start, end, *_ in sorted(parts):
+        busy += max(0.0, end - max(start, last))
+        last = max(last, end)
+    return busy / whole
+
+
+def _step(least: float) -> float:
+    """The next of 1, 2, 5, 10, 20, ... that is no less."""
+    power = 10.0 ** np.floor(np.log10(least))
+    return next(float(number(power * many)) for many in (1, 2, 5, 10) if power * many >= least * 0.999)

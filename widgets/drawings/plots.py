@@ -1,0 +1,210 @@
+"""Plots of figures that a lesson hands in, labelled directly: bars in columns, lines, and points.
+
+Nothing is computed here. The finding is the title; the text alternative says every number, or a summary in their place.
+"""
+
+from collections.abc import Sequence
+
+from matplotlib.lines import Line2D
+
+from widgets.drawings.pictures import curves, picture
+from widgets.toolkit.panel import BLACK, BLUE, ORANGE, SKY, WIDTH, Panel, canvas
+from widgets.toolkit.words import number
+
+_ROW, _HEAD, _FOOT = 23, 30, 8  # CSS pixels
+_LETTER, _BOLD = 6.9, 7.9  # how wide a letter of a row's name is, and of a heading
+
+
+def columns(
+    table: dict,
+    title: str,
+    about: str,
+    form: str | dict = "{:.2f}",
+    strong: Sequence[str] = (),
+    marks: dict | None = None,
+    spread: dict | None = None,
+    marked: str = "",
+    shared: bool = False,
+    numbers: str = "",
+) -> Panel:
+    """Bars side by side: a line for each row of the table, a column for each kind of number.
+
+    table: {row: {column: number}}; a row may lack columns, and one without any is a heading. title: the finding.
+    about: what is shown, for the caption. form: how numbers are written, for all columns or {column: form}. strong:
+    rows in another colour. marks: {column: a value that a dashed line marks}; marked: what that is. spread:
+    {row: {column: (low, high)}}, drawn as whiskers. shared: all columns have one scale; else each has its own.
+    numbers: what the text alternative says in place of all numbers, where these are many.
+    """
+    names = list(dict.fromkeys(name for values in table.values() for name in values))
+    forms = form if isinstance(form, dict) else dict.fromkeys(names, form)
+    marks, spread = marks or {}, spread or {}
+    foot = _FOOT + 16 * bool(marked)
+    height = _HEAD + _ROW * len(table) + foot
+    figure = canvas(height=height)
+    left = max(_letters(row) * (_LETTER if values else _BOLD) for row, values in table.items()) + 14
+    wide = (WIDTH - left) / len(names)
+    most = {name: max(values.get(name) or 0 for values in table.values()) for name in names}
+    most = {name: max(most.values()) if shared else max(most[name], marks.get(name, 0)) for name in names}
+    for place, name in enumerate(names):
+        axes = figure.add_axes(
+            ((left + place * wide) / WIDTH, foot / height, (wide - 8) / WIDTH, _ROW * len(table) / height)
+        )
+        letters = max(len(forms[name].format(values[name])) for values in table.values() if name in values)
+        room = 1 - min(0.6, (letters * 7.6 + 8) / (wide - 8))  # the rest is for the number behind the bar
+        axes.set(xlim=(0, (most[name] or 1) / room), ylim=(len(table) - 0.5, -0.5))
+        axes.axis("off")
+        axes.axvline(0, color="#888888", linewidth=1)
+        axes.text(0, -0.62, name, fontsize=9, weight="bold", va="bottom")
+        if name in marks:
+            axes.axvline(marks[name], color="#555555", linewidth=1, linestyle="--", zorder=3)
+        for at, (row, values) in enumerate(table.items()):
+            value = values.get(name)
+            if value is None:
+                continue
+            colour = ORANGE if row in strong else SKY
+            axes.barh(at, value, 0.66, color=colour, edgecolor="white", hatch="//" if row in strong else "")
+            end = value
+            if name in spread.get(row, {}):
+                low, end = spread[row][name]
+                axes.plot([low, end], [at, at], color=BLACK, linewidth=2.2, solid_capstyle="butt", zorder=4)
+            axes.annotate(
+                forms[name].format(value),
+                (max(end, value), at),
+                (4, 0),
+                textcoords="offset points",
+                fontsize=9,
+                va="center",
+                bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.8},
+                zorder=5,
+            )
+    for at, (row, values) in enumerate(table.items()):
+        y = 1 - (_HEAD + (at + 0.5) * _ROW) / height
+        figure.text(6 / WIDTH, y, row, fontsize=9, va="center", weight="normal" if values else "bold")
+    if marked:
+        figure.text(
+            1 - 8 / WIDTH, 10 / height, f"dashed: {marked}", fontsize=9, color="#555555", ha="right", va="center"
+        )
+    numbers = numbers or "; ".join(
+        f"{row} " + ", ".join(f"{name} {forms[name].format(value)}" for name, value in values.items())
+        for row, values in table.items()
+        if values
+    )
+    return picture(title, figure, f"{about}. {numbers}.")
+
+
+def _letters(words: str) -> float:
+    """How many letters of middling width a name takes."""
+    return len(words) + 0.5 * sum(words.count(wide) for wide in "mwMW")
+
+
+def lines(
+    series: dict,
+    title: str,
+    about: str,
+    across: str,
+    up: str,
+    ticks: dict,
+    form: str = "{:.2f}",
+    marks: dict | None = None,
+    numbers: str = "",
+    height: int = 300,
+) -> Panel:
+    """Lines over a logarithmic x, with y from 0: `curves` of series that have points of their own.
+
+    series: {name: [(x, y), ...]}. title, about, form, numbers: as for `columns`. across, up: what the axes show, with
+    units. ticks: {x: what stands there}. marks, height: as for `curves`.
+    """
+    numbers = numbers or "; ".join(
+        f"{name} " + ", ".join(f"{form.format(y)} at {ticks.get(x) or number(x)}" for x, y in points)
+        for name, points in series.items()
+    )
+    points = {name: dict(line) for name, line in series.items()}
+    xs = sorted({x for line in points.values() for x in line})
+    values = {name: [line.get(x) for x in xs] for name, line in points.items()}
+    return curves(xs, values, title, f"{about}. {numbers}.", (across, ticks), (up, None), marks, height)
+
+
+def dots(
+    rows: dict, title: str, about: str, across: str, ticks: dict, form: str = "{:.2f}", strong: Sequence[str] = ()
+) -> Panel:
+    """A point per row on a logarithmic axis, with its number.
+
+    Args:
+        rows: {name: number above 0}, from top to bottom.
+        title: the finding.
+        about: what is shown, for the caption.
+        across: what the axis shows, with its unit.
+        ticks: {number: what stands there}; the least and the largest are the ends of the axis.
+        form: how numbers are written.
+        strong: rows in another color.
+    """
+    height = 12 + _ROW * len(rows) + 40
+    figure = canvas(height=height)
+    left = max(len(row) for row in rows) * _LETTER + 16
+    axes = figure.add_axes((left / WIDTH, 40 / height, 1 - (left + 70) / WIDTH, _ROW * len(rows) / height))
+    axes.set(xscale="log", xlim=(min(ticks), max(ticks)), ylim=(len(rows) - 0.5, -0.5), yticks=[])
+    axes.set_xticks(list(ticks), ticks.values())
+    axes.minorticks_off()
+    axes.tick_params(labelsize=9)
+    axes.set_xlabel(across, fontsize=9)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.grid(axis="x", color="#DDDDDD", linewidth=0.7)
+    for at, (row, value) in enumerate(rows.items()):
+        figure.text(6 / WIDTH, 1 - (12 + (at + 0.5) * _ROW) / height, row, fontsize=9, va="center")
+        color, marker = (ORANGE, "s") if row in strong else (BLUE, "o")
+        axes.plot([value], [at], marker, color=color, markersize=7, markeredgecolor=BLACK, clip_on=False)
+        look = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
+        axes.annotate(form.format(value), (value, at), (9, 0), **look)
+    numbers = "; ".join(f"{row} {form.format(value)}" for row, value in rows.items())
+    return picture(title, figure, f"{about}. {numbers}.")
+
+
+def pairs(rows: dict, title: str, about: str, across: str, base: tuple, ticks: Sequence, form: str = "{:.1f}") -> Panel:
+    """Points side by side on one scale from 0: a line for each row, a marker for each series, each with its number.
+
+    Args:
+        rows: {row: {series: number}}, two series at most.
+        title: the finding.
+        about: what is shown, for the caption.
+        across: what the axis shows.
+        base: (number, words) of a dashed line that the points are compared with.
+        ticks: where the axis is marked.
+        form: how numbers are written.
+    """
+    series = list(dict.fromkeys(name for values in rows.values() for name in values))
+    high, head = 36, 52
+    height = head + high * len(rows) + 44
+    figure = canvas(height=height)
+    left = max(len(row) for row in rows) * _LETTER + 20
+    axes = figure.add_axes((left / WIDTH, 44 / height, 1 - (left + 22) / WIDTH, high * len(rows) / height))
+    axes.set(xlim=(0, max(ticks)), ylim=(len(rows) - 0.5, -0.5), yticks=[])
+    axes.set_xticks(list(ticks))
+    axes.tick_params(labelsize=9)
+    axes.set_xlabel(across, fontsize=9)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.grid(axis="x", color="#E6E6E6", linewidth=0.7)
+    axes.axvline(base[0], color="#555555", linewidth=1.2, linestyle="--")
+    axes.annotate(base[1], (base[0], -0.5), (0, 12), textcoords="offset points", fontsize=9, color="#555555", ha="left")
+    looks = dict(zip(series, ((BLUE, "o"), (ORANGE, "s"))))
+    for at, (row, values) in enumerate(rows.items()):
+        figure.text(6 / WIDTH, 1 - (head + (at + 0.5) * high) / height, row, fontsize=9.5, va="center")
+        axes.plot([min(base[0], *values.values()), max(values.values())], [at, at], color="#BBBBBB", linewidth=2)
+        for name, value in values.items():
+            color, marker = looks[name]
+            axes.plot([value], [at], marker, color=color, markersize=9, markeredgecolor=BLACK, zorder=4)
+            last = value == max(values.values())
+            look = {"textcoords": "offset points", "fontsize": 9, "va": "center", "ha": "left" if last else "center"}
+            axes.annotate(form.format(value), (value, at), (8, 0) if last else (0, 11), **look)
+    key = WIDTH
+    for name in reversed(series):
+        key -= len(name) * _BOLD + 34
+        y = 1 - 13 / height
+        color, marker = looks[name]
+        figure.text((key + 14) / WIDTH, y, name, fontsize=9.5, weight="bold", va="center")
+        mark = {"marker": marker, "color": color, "markersize": 9, "markeredgecolor": BLACK, "linestyle": ""}
+        figure.add_artist(Line2D([key / WIDTH], [y], **mark))
+    numbers = "; ".join(
+        f"{row} " + ", ".join(f"{name} {form.format(value)}" for name, value in values.items())
+        for row, values in rows.items()
+    )
+    return picture(title, figure, f"{about}. {numbers}.")

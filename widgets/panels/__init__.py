@@ -1,0 +1,1 @@
+"""A panel per file: the function that has the file's name, and an EXAMPLE that draws it."""

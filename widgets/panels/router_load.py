@@ -1,0 +1,151 @@
+"""The router load panel: how many rows each expert gets, what a capacity drops, and how long ranks wait for the slowest
+of them."""
+
+import numpy as np
+
+from kernels.moe import routing
+from kernels.moe.permute import expert_capacity
+from widgets.toolkit.boxes import Boxes
+from widgets.toolkit.panel import BLACK, BLUE, INK_RED, RED, SKY, Example, Panel, canvas, menu
+from widgets.toolkit.routing import routing_controls
+from widgets.toolkit.words import number
+
+EXAMPLE = Example(entry="4096", text="4,096 tokens", arguments={"tokens": 64})
+
+#: name: capacity of an expert as a multiple of the mean; None: every row is computed
+CAPACITIES = {"none, all kept": None, "1": 1.0, "1.25": 1.25, "1.5": 1.5, "2": 2.0, "4": 4.0}
+RANKS = (1, 2, 4, 8)
+LINEAR, MOST = 2, 300  # times the mean: up to where the axis is linear, by doublings from there; and its end
+
+
+def router_load(
+    tokens: int = 8192,
+    experts: int = 8,
+    top_k: int = 2,
+    skew: float = 0.5,
+    capacity: str = "none, all kept",
+    ranks: int = 4,
+) -> Panel:
+    """Rows by expert, dropped ones, and rows by rank; kernels/moe/routing.py draws the tokens' experts at random.
+
+    Args:
+        tokens: 1 to 8,192.
+        experts: 8 to 256, a power of two, in order over the ranks.
+        top_k: 1 to 8.
+        skew: 0 to 2, the power by which popularity falls.
+        capacity: One of CAPACITIES, times the mean.
+        ranks: One of RANKS.
+    """
+    picture = _Picture()
+
+    def draw(tokens, experts, top_k, skew, capacity, ranks):
+        tokens, experts, factor = round(tokens), round(experts), CAPACITIES[capacity]
+        rows = routing.counts(tokens, experts, top_k, skew)
+        slots = tokens * top_k
+        room = None if factor is None else expert_capacity(tokens, top_k, experts, factor)
+        within = rows if room is None else np.minimum(rows, room)
+        loads = within.reshape(ranks, -1).sum(1)
+        picture.show(rows / (slots / experts), within / (slots / experts), factor and room / (slots / experts), loads)
+        return _alt(tokens, top_k, rows, within, room, loads)
+
+    controls = {
+        **routing_controls(tokens, experts, top_k, skew),
+        "capacity": menu("capacity", CAPACITIES, "none, all kept"),
+        "ranks": menu("ranks", RANKS, 4),
+    }
+    return Panel("Router load", picture.figure, controls, draw).set(capacity=capacity, ranks=ranks)
+
+
+def _alt(tokens: int, top_k: int, rows, within, room: int | None, loads) -> str:
+    experts, slots, idle = len(rows), tokens * top_k, int((rows == 0).sum())
+    alt = f"{tokens:,} token{'s' * (tokens > 1)}, {top_k} of {experts} experts each: {_rows(slots)}, "
+    if rows.max() == rows.min():
+        alt += f"{rows[0]:,} for each expert. "
+    else:
+        alt += f"{number(slots / experts, digits=3)} an expert on average. Expert {rows.argmax()} gets most, "
+        alt += f"{rows.max():,}, {_above(rows)}; "
+        alt += f"{idle} of {experts} get none. " if idle else f"the fewest are {rows.min():,}. "
+    if room is not None:
+        dropped = int((rows - within).sum())
+        lost = f"{_rows(dropped)} ({dropped / slots:.1%})" if dropped else "none"
+        alt += f"Capacity for {_rows(room)} each drops {lost}. "
+    if len(loads) == 1:
+        return alt + f"One rank computes {_rows(loads[0])}."
+    if loads.max() == loads.min():
+        return alt + f"Each of {len(loads)} ranks has {_rows(loads[0])}: none waits for another."
+    idle = f"{1 - loads.mean() / loads.max():.0%}"
+    return alt + (
+        f"Of {len(loads)} ranks rank {loads.argmax()} has most, {_rows(loads.max())}, {_above(loads)}: until it is "
+        f"done, the ranks are idle {'less than 1%' if idle == '0%' else idle} of the time."
+    )
+
+
+def _above(counts) -> str:
+    """How far the largest of unequal counts is above their mean."""
+    alt = number(counts.max() / counts.mean(), digits=3)
+    return "hardly more than the mean" if alt == "1" else f"{alt} times the mean"
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" + ("s" if count != 1 else "")
+
+
+class _Picture:
+    """Left, a bar for each expert, in shades by rank. Right, the ranks' time until the slowest ends."""
+
+    def __init__(self):
+        self.figure = canvas(height=330)
+        left = self.figure.add_axes((0.07, 0.13, 0.55, 0.7))
+        left.set_yscale("symlog", base=2, linthresh=LINEAR, linscale=6)
+        left.set(xlim=(0, 1), ylim=(0, MOST), xticks=[])
+        left.minorticks_off()
+        left.set_yticks([0, 1, 2, 8, 32, 128], ["0", "1", "2", "8", "32", "128"], fontsize=9)
+        left.spines[["top", "right"]].set_visible(False)
+        self.figure.text(0.005, 0.94, "rows of each expert, in times the mean", fontsize=9.5, weight="bold")
+        self.figure.text(0.07, 0.875, "■", fontsize=9, color=BLUE)
+        self.figure.text(0.085, 0.875, "■", fontsize=9, color=SKY)
+        self.figure.text(0.105, 0.875, "kept, rank by rank", fontsize=9)
+        self.figure.text(0.285, 0.875, "■ dropped", fontsize=9, color=INK_RED)
+        self.figure.text(0.385, 0.875, "- - mean", fontsize=9)
+        self.capacity = self.figure.text(0.475, 0.875, "", fontsize=9, color=INK_RED, animated=True)
+        self.figure.text(0.345, 0.055, "experts, in order", fontsize=9, ha="center")
+        self.over = Boxes(left, RED)
+        self.bars = [Boxes(left, colour) for colour in (BLUE, SKY)]
+        left.axhline(1, color=BLACK, linewidth=1.2, linestyle="--", animated=True)
+        (self.room,) = left.plot([], [], color=RED, linewidth=2, animated=True)
+        right = self.figure.add_axes((0.71, 0.13, 0.2, 0.7))
+        right.set(xlim=(0, 1), ylim=(1, 0), yticks=[])
+        right.set_xticks([0, 0.5, 1], ["0", "half", "slowest"], fontsize=9)
+        right.spines[["top", "right"]].set_visible(False)
+        self.figure.text(0.66, 0.94, "time of each rank, and its rows", fontsize=9.5, weight="bold")
+        self.figure.text(0.71, 0.875, "■ busy", fontsize=9, color=BLUE)
+        self.figure.text(0.785, 0.875, "■ idle", fontsize=9, color="#8a8a8a")
+        self.figure.text(0.85, 0.875, "- - if even", fontsize=9)
+        self.waits = Boxes(right, "#e6e6e6")
+        self.works = [Boxes(right, colour) for colour in (BLUE, SKY)]
+        (self.even,) = right.plot([], [], "--", color=BLACK, linewidth=1.2, animated=True)
+        look = {"fontsize": 9, "va": "center", "animated": True}
+        self.names = [self.figure.text(0.702, 0, "", ha="right", **look) for _ in range(max(RANKS))]
+        self.loads = [self.figure.text(0.918, 0, "", **look) for _ in range(max(RANKS))]
+
+    def show(self, rows, within, room: float | None, loads):
+        """rows, within: of each expert, in times the mean. room: the capacity likewise. loads: rows of each rank."""
+        experts, ranks = len(rows), len(loads)
+        left = np.arange(experts) / experts
+        width = (1 if experts > 128 else 0.86) / experts
+        shade = np.arange(experts) * ranks // experts % 2
+        for turn, bars in enumerate(self.bars):
+            bars.place(left, 0, width, np.where(shade == turn, within, 0))
+        self.over.place(left, within, width, rows - within)
+        self.room.set_data(*(([], []) if room is None else ([0, 1], [room, room])))
+        self.capacity.set_text("" if room is None else "— capacity")
+        most = max(loads.max(), 1)
+        top, high = (np.arange(ranks) + 0.12) / ranks, 0.76 / ranks
+        self.waits.place(loads / most, top, 1 - loads / most, high)
+        for turn, works in enumerate(self.works):
+            works.place(0, top[turn::2], loads[turn::2] / most, high)
+        self.even.set_data([loads.mean() / most] * 2, [0, 1])
+        for rank, (name, load) in enumerate(zip(self.names, self.loads)):
+            y = 0.13 + 0.7 * (1 - (rank + 0.5) / ranks)
+            name.set(text=f"{rank}" if rank < ranks else "", y=y)
+            load.set(text=f"{loads[rank]:,}" if rank < ranks else "", y=y)
