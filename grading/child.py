@@ -62,7 +62,7 @@ def run(task_id: str, namespace: dict, folder: Path | str) -> dict:
         run.timed = facts.Call()
         with reporting(run.timed):
             function = namespace[spec["speed"]["function"]]
-            run.timed.operations = recorder.call("speed", function, random_arguments(spec["speed"]))[1].done
+            run.timed.operations = recorder.call("speed", function, random_arguments(spec["speed"]))[1].counts
         torch.cuda.empty_cache()
     run.launched = any(call.launches for calls in recorder.trace.values() for call in calls)
     if run.launched:
@@ -92,7 +92,7 @@ def _case(number: int, case: dict, spec: dict, function, source: Path, out: Path
         if spec["kernel"]:
             for each in arguments:
                 _, operations = recorder.call(str(number), function, each)
-                call.operations |= operations.done
+                call.operations |= operations.counts
                 call.read = operations.read[:3]
         else:
             _call_twice(function, arguments, spec["tile"], call, out, f"case{number}")
@@ -110,7 +110,7 @@ def _call_twice(function, arguments: list, tile: bool, call: facts.Call, out: Pa
     change. tile: whether what torch does is of interest."""
     with poisoned(), watched() as operations:
         first = function(*arguments[0].values())
-    call.operations = operations.done if tile else {}
+    call.operations = operations.counts if tile else {}
     call.returned = export(first, out, name)
     if any(isinstance(value, torch.Tensor) for value in arguments[0].values()):
         with poisoned():

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from grading import batch, intake, report, sandbox
+from grading.record import score
 from grading.submission import SUBMISSION_SECONDS, has_gpu
 from grading.wording import WORDS, clean, line, reason, standing, who
 
@@ -151,7 +152,8 @@ def summary(records: list) -> str:
         words += f"; {len(others)} without a mark: {', '.join(map(who, others[:10]))}" + ", ..." * (len(others) > 10)
     one_learner = len({record.learner for record in records}) == 1
     if one_learner and len({record.exercise for record in marks}) == len(marks) > 0:
-        words += f"; in all {sum(r.points for r in marks)} of {sum(r.max_points for r in marks)} points"
+        totals = (sum(getattr(r, name) for r in marks) for name in ("points", "pending_points", "max_points"))
+        words += f"; in all {score(*totals)}"
     return words
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from grading.record import Place
 from grading.tasks import Expected
 from grading.tasks.arrays import rounded
-from kernels.tolerances import OF_ORACLE_ROUNDED, limit
+from kernels.shared.tolerances import ROUNDED_REFERENCE_FACTOR, limit
 
 
 @dataclass
@@ -89,7 +89,7 @@ def limits(reference: np.ndarray, dtype: str) -> np.ndarray:
     if is_integer(dtype):
         return np.zeros_like(error)
     most = limit(dtype, reference.shape[-1] if reference.ndim > 1 else 1)
-    return np.maximum(most, np.where(np.isfinite(error), OF_ORACLE_ROUNDED * error, 0))
+    return np.maximum(most, np.where(np.isfinite(error), ROUNDED_REFERENCE_FACTOR * error, 0))
 
 
 def matches(result: Result, expected: Expected, slack: float = 1.0) -> bool:
@@ -102,9 +102,8 @@ def matches(result: Result, expected: Expected, slack: float = 1.0) -> bool:
         return bool(np.all(within))
     if result.is_tensor or result.other or isinstance(result.values, bool) != isinstance(values, bool):
         return False
-    if isinstance(values, float):
-        number = isinstance(result.values, (int, float))
-        return number and bool(np.isclose(result.values, values, 1e-6 * slack, 1e-36, equal_nan=True))
+    if isinstance(values, float) and isinstance(result.values, (int, float)):
+        return bool(np.isclose(result.values, values, 1e-6 * slack, 1e-36, equal_nan=True))
     return type(result.values) is type(values) and result.values == values
 
 

@@ -140,11 +140,10 @@ class Played(Outcome):
 
 
 class Speed(Outcome):
-    """The timed call: seconds, the copy bandwidth of the same process in bytes per second, and sampled rows of the
-    inputs and of the results."""
+    """The timed call: seconds, torch's own bytes or FLOPs per second, and sampled rows of inputs and results."""
 
     seconds: float = 0.0
-    copy_bandwidth: float = 0.0
+    roof: float = 0.0
     sampled: dict[str, Array] = {}
     returned: Results = []
 

@@ -206,7 +206,7 @@ def of_kernels(task: Task, arguments: dict, expected: list, played: facts.Played
     if outside:
         tensor, text = outside[0]
         kind = "store" if "writes" in text else "load"
-        text = re.sub(r"\((\d+) lane(s?) of this access\)$", rf"(\1 element\2 of one {kind})", text)
+        text = re.sub(r"\((\d+) element(s?) of this access\)$", rf"(\1 element\2 of one {kind})", text)
         text += f", and {len(outside) - 1} more such access{'es' * (len(outside) > 2)}" if len(outside) > 1 else ""
         findings.append(Finding("out_of_bounds", text, place=Place(tensor=tensor.name, first=[tensor.outside_at])))
     if wide := too_wide(metered.widest, task.max_tile):

@@ -32,6 +32,10 @@ class Evidence:
     stopped: str = ""
     unplayed: str = ""
 
+    @property
+    def is_playable(self) -> bool:
+        return bool(self.run and self.run.launched and not self.run.refused and not self.stopped)
+
 
 def without_points(task: Task, status: str, hint: str = "") -> Verdict:
     return Verdict(id=task.id, title=task.title, status=status, max_points=task.max_points, hint=hint)
@@ -284,17 +288,17 @@ def _add_speed(inputs: Inputs, evidence: Evidence, verdict: Verdict) -> None:
     task, speed = inputs.task, inputs.task.speed
     measured = evidence.play.speed if evidence.play else None
     wrong = _wrong_when_timed(task, evidence, measured)
-    share = speed.bytes / measured.seconds / measured.copy_bandwidth if measured and measured.seconds else 0
+    share = speed.work / measured.seconds / measured.roof if measured and measured.seconds else 0
     if not wrong and not measured:
         verdict.status, verdict.pending_points = "pending", speed.points
-        asked = f"at least {speed.share:.0%} of copy bandwidth at {speed.shape}"
+        asked = f"at least {speed.share:.0%} of {speed.yardstick} at {speed.shape}"
         verdict.unproved.append(f"speed, {speed.points} point{'s' * (speed.points != 1)}: {asked}; needs a GPU")
     elif not wrong and share >= speed.share:
         verdict.points += speed.points
-        traffic = f"{speed.bytes / measured.seconds / 1e9:,.0f} GB/s of minimum traffic at {speed.shape}"
-        verdict.proved.append(f"{traffic}, {share:.0%} of copy bandwidth in the same run")
+        reached = f"{speed.work / measured.seconds / 1e9:,.0f} {speed.unit} at {speed.shape}"
+        verdict.proved.append(f"{reached}, {share:.0%} of {speed.yardstick} in the same run")
     else:
-        slow = f"right, and {share:.0%} of copy bandwidth at {speed.shape}; the task asks for {speed.share:.0%}"
+        slow = f"right, and {share:.0%} of {speed.yardstick} at {speed.shape}; the task asks for {speed.share:.0%}"
         finding = wrong or Finding("slow", slow)
         finding.case = f"timed at {speed.shape}"
         verdict.status, verdict.hint, verdict.diagnosis = "failed", finding.hint(task), finding.diagnosis

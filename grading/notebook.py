@@ -29,7 +29,7 @@ def verdict(task: Task, functions: tuple, module: str = "", seed: int = PUBLIC_S
         trace = child.run(task.id, namespace, run_home)
         results = run_home / "results" / task.id
         evidence = Evidence(facts.read(facts.Run, run_home, results / "run.msgpack"), results)
-        if evidence.run.launched and not evidence.run.refused:
+        if evidence.is_playable:
             from grading import player
 
             prepare(inputs, play_home, PLAYED)
@@ -53,15 +53,15 @@ def inputs(task_id: str, case: str) -> tuple:
         return tuple(child.load_arguments(arguments, Path(place)).values())
 
 
-def check(task_id: str, *functions) -> None:
-    """Check a task's functions here and now. It shows what was proved, what was not, and a hint where something is
-    wrong; in a notebook, where a part of a result is wrong, also the panel widgets.watch."""
+def check(task_id: str, *functions, keep: bool = True) -> None:
+    """Check a task's functions here and now: what was proved, what was not, and a hint where something is wrong; in a
+    notebook also the panel widgets.watch, at what is wrong. keep: the points, in the learner's progress."""
     task = find_task(task_id)
     if len(functions) != len(task.functions):
         names = ", ".join(task.functions)
         raise ValueError(f"check: {task_id} takes {len(task.functions)} function(s), {names}; got {len(functions)}")
     result = of_syntax(task) or verdict(task, functions, sys._getframe(1).f_globals.get("__name__", "__main__"))
-    if result.status not in ("not_attempted", "ungraded"):
+    if keep and result.status not in ("not_attempted", "ungraded"):
         points = diary.Points(result.status, result.points, result.pending_points, result.max_points)
         diary.keep_task(task.id, points)
     card, by_nbgrader = Card(result, exercise_with(task_id)), os.environ.get("NBGRADER_EXECUTION")

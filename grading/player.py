@@ -1,6 +1,7 @@
 """Plays the launches of an answer in a process of its own, on numbers that the learner's process never saw.
 
-    python player.py FOLDER SECONDS TASK [TASK ...]    play these tasks, for so many seconds of a processor each
+    python player.py FOLDER SECONDS    wait for the list of tasks in FOLDER/tasks/start.json and play them, for so many
+                                       seconds of a processor each
 
 Each call is metered in the interpreter, its kernels are compiled for the GPUs that the task is for, and on such a GPU
 they run compiled and are timed by this process's clock. Kernels are those that the cells of the notebook define
@@ -75,13 +76,13 @@ def state_of(number: int, calls: list, returned: set) -> tuple | None:
     for turn, call in enumerate(calls):
         if turn and calls[0].launches and not call.launches:
             return number, "called again with other numbers, it launches nothing: it returns what it kept"
-        if returned & call.made:
+        if returned & call.new_storages:
             return number, "called again, it writes into a tensor that it returned before, which its caller still holds"
         if call.touched:
             return number, "a result was changed by something other than a kernel after the last launch"
         if call.form() != calls[0].form():
             return number, OTHER_LAUNCHES
-        returned |= call.made
+        returned |= call.new_storages
     return None
 
 
@@ -89,7 +90,7 @@ def _case(number: int, call, turn: list, source: Path, out: Path, compiler: Laun
     """One call: metered, compiled, and run on a GPU where there is one."""
     played, name = facts.Played(), f"case{number}.played"
     player = Player(call, [argument["name"] for argument in turn])
-    player.chosen = {  # of an autotuner's configs another one in each case
+    player.choices = {  # of an autotuner's configs another one in each case
         i: [launch, *launch.configs][number % (1 + len(launch.configs))] for i, launch in enumerate(call.launches)
     }
     again = partial(_again, player, turn, source, out)
@@ -181,33 +182,34 @@ def _role(tensor: torch.Tensor, candidates: dict) -> str:
 
 
 def _timed(speed: dict, call, out: Path) -> facts.Speed:
-    """Median seconds of a call from a graph, the copy bandwidth of this run, and sampled rows of one more call."""
-    from instruments.timing import copy_roof, from_graphs
+    """Median seconds of a call from a graph, torch's own roof in this run, and sampled rows of one more call."""
+    from instruments.timing import copy_roof, from_graphs, matmul_roof
 
     timed = facts.Speed()
     with reporting(timed):
-        names = [argument["name"] for argument in speed["arguments"]]
+        names = {argument["name"]: argument.get("whole", False) for argument in speed["arguments"]}
         arguments = random_arguments(speed)
-        player = Player(call, names, poison=False)
+        player = Player(call, list(names), poison=False)
         player.tune(arguments)
         timed.seconds = from_graphs({"answer": player}, tuple(arguments.values()), speed["bytes"])["answer"].median
         arguments = random_arguments(speed)
-        rows = torch.tensor(speed["rows"], device=backend.device())
+        rows, height = torch.tensor(speed["rows"], device=backend.device()), speed["height"]
         for name, value in arguments.items():
             if isinstance(value, torch.Tensor):
-                timed.sampled[name] = export_array(value[rows] if value.ndim > 1 else value, out, f"speed.{name}.bin")
-        checked = Player(call, names)
-        checked.chosen = player.chosen
+                sample = value if names[name] or value.ndim == 1 else value[rows]
+                timed.sampled[name] = export_array(sample, out, f"speed.{name}.bin")
+        checked = Player(call, list(names))
+        checked.choices = player.choices
         with poisoned():
             returned = checked(*arguments.values())
         torch.cuda.synchronize()
-        timed.returned = export(tuple(item[rows] for item in returned), out, "speed")
+        timed.returned = export(tuple(item[(rows * len(item) // height).unique()] for item in returned), out, "speed")
         for name, value in arguments.items():
             if isinstance(value, torch.Tensor) and value.ndim > 1:
                 timed.after[name] = f"speed.after.{name}.bin"
-                (out / timed.after[name]).write_bytes(storage_bytes(value[rows]))
+                (out / timed.after[name]).write_bytes(storage_bytes(value if names[name] else value[rows]))
         del arguments, returned
-        timed.copy_bandwidth = copy_roof(1 << 30)
+        timed.roof = matmul_roof() if speed["flops"] else copy_roof(1 << 30)
     torch.cuda.empty_cache()
     return timed
 
@@ -248,11 +250,14 @@ def alone(folder: Path, task_id: str, seconds: float) -> None:
         os._exit(0)  # threads of the cells may still run
 
 
-def main(folder: Path, seconds: float, tasks: list) -> None:
-    """Play these tasks, each in a process of its own, two at a time; where there is a GPU one at a time, which may be
-    timed. A process that takes much longer than its share of a processor's time is killed."""
+def main(folder: Path, seconds: float) -> None:
+    """Play the tasks of start.json, each in a process of its own, two at a time; where there is a GPU one at a time,
+    which may be timed. A process that takes much longer than its share of a processor's time is killed."""
+    start = folder / "tasks" / "start.json"
+    while not start.exists():  # the notebook still runs
+        time.sleep(0.02)
     context = multiprocessing.get_context("spawn" if on_gpu() else "fork")  # a GPU does not survive a fork
-    waiting, running = list(tasks), {}
+    waiting, running = json.loads(start.read_text(encoding="utf-8")), {}
     while waiting or running:
         while waiting and len(running) < (1 if on_gpu() else 2):
             process = context.Process(target=alone, args=(folder, waiting.pop(0), seconds))
@@ -267,4 +272,4 @@ def main(folder: Path, seconds: float, tasks: list) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3:])
+    main(Path(sys.argv[1]), float(sys.argv[2]))

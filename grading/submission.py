@@ -11,8 +11,10 @@ import secrets
 import shutil
 import sys
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -25,12 +27,14 @@ from grading.judge import Evidence, failed, judge, unreadable, without_points
 from grading.record import Submission, Verdict
 from grading.tasks import PLAYED, RECORDED, Inputs, Task, tasks_of
 from grading.tasks.files import prepare
+from instruments.files import write_whole
 from instruments.release import exercise_id, grade_id, released, task_id
 
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 60  # a kernel and the course's imports, beside what the cells take
 SUBMISSION_SECONDS = 900  # for everything: a notebook whose every task hangs must not hold up the class
 PATIENCE = 3  # times the seconds that the kernels of a task may take: on a busy machine they wait for a processor
+GPU_SIGNS = ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia/version", "/dev/dxg")
 LOG_FIELDS = ("event", "role", "task", "status", "text", "line")
 LEFT_OUT_TAG = "notebook-only"
 CHILD = ("facts.py", "child.py")  # files of grading/ in the sandbox
@@ -190,14 +194,11 @@ class Grading:
                 prepare(self.inputs[task.id], run_folder, RECORDED)
         ready = [task for task in remaining if task.id not in self.done]
         cells = self._cells(run_folder, excluded, {task.id for task in ready})
-        log, finished = self._run_notebook(cells, run_folder, len(ready))
-        stopped, evidence = stopped_by(log, finished), {}
-        for task in ready:
-            with self._guard(task):
-                if each := self._evidence(task, run_folder, log, stopped):
-                    evidence[task.id] = each
-        played = {name: each for name, each in evidence.items() if name not in stopped and each.run.launched}
-        self._play(played, [cell for cell in cells if cell[1] not in stopped], run_folder, play_folder)
+        with self._player(play_folder, len(ready)) as play:
+            log, finished = self._run_notebook(cells, run_folder, len(ready))
+            stopped = stopped_by(log, finished)
+            evidence = self._evidence(ready, run_folder, log, stopped)
+            play(evidence, [cell for cell in cells if cell[1] not in stopped], run_folder)
         for task in ready:
             if task.id in evidence and task.id not in self.done:
                 with self._guard(task):
@@ -218,16 +219,19 @@ class Grading:
                 cells.append(("check", task, CHECK.format(task=task, folder=str(folder))))
         return cells
 
-    def _evidence(self, task: Task, folder: Path, log: list, stopped: dict) -> Evidence | None:
-        """What the learner's process left of one task; None where its cells give the verdict, or left nothing."""
-        home = folder / "results" / task.id
-        run = facts.read(facts.Run, folder, home / "run.msgpack")
-        self.environment = self.environment or (run and run.environment)
-        if early := verdict_of_cells(task, run, log, task.id in stopped, self.cell_seconds):
-            self.done[task.id] = early
-        elif task.id in stopped or run and run.cases:
-            return Evidence(run, home, stopped=stopped.get(task.id, ""))
-        return None
+    def _evidence(self, tasks: list, folder: Path, log: list, stopped: dict) -> dict:
+        """{task id: what the learner's process left}, but for tasks whose cells give the verdict or left nothing."""
+        evidence = {}
+        for task in tasks:
+            with self._guard(task):
+                home = folder / "results" / task.id
+                run = facts.read(facts.Run, folder, home / "run.msgpack")
+                self.environment = self.environment or (run and run.environment)
+                if early := verdict_of_cells(task, run, log, task.id in stopped, self.cell_seconds):
+                    self.done[task.id] = early
+                elif task.id in stopped or run and run.cases:
+                    evidence[task.id] = Evidence(run, home, stopped=stopped.get(task.id, ""))
+        return evidence
 
     @contextmanager
     def _guard(self, task: Task):
@@ -254,40 +258,61 @@ class Grading:
         finished = sandbox.run([*command, "--cell-seconds", str(self.cell_seconds)], folder, seconds)
         return records_in(log, folder), finished
 
-    def _play(self, evidence: dict, cells: list, run_folder: Path, folder: Path) -> None:
-        """Play what was launched, in a sandbox of its own, and add that to the evidence."""
-        launched = [task for task in self.tasks if task.id in evidence and not evidence[task.id].run.refused]
-        if not launched:
-            return
+    @contextmanager
+    def _player(self, folder: Path, tasks: int):
+        """player.py in a sandbox of its own, started now, as it takes seconds to load; yields the function that has it
+        play."""
         furnish(folder, PLAYER)
-        for task in launched:
+        seconds = min(2 * START_SECONDS + (1 + PATIENCE) * self.cell_seconds * (tasks + 1), self.seconds_left)
+        command = [sys.executable, "-P", "grading/player.py", ".", str(self.cell_seconds)]
+        with ThreadPoolExecutor(1) as pool:
+            finished = pool.submit(sandbox.run, command, folder, seconds)
+            try:
+                yield partial(self._play, finished, folder)
+            finally:
+                start_playing(folder, [])
+
+    def _play(self, finished: Future, folder: Path, evidence: dict, cells: list, run_folder: Path) -> None:
+        """Have what was launched played, and add that to the evidence. finished: the player's run."""
+        names = []
+        for task in [task for task in self.tasks if task.id in evidence and evidence[task.id].is_playable]:
             with self._guard(task):
                 prepare(self.inputs[task.id], folder, PLAYED)
                 home = folder / "tasks" / task.id
                 trace = facts.inside(run_folder, run_folder / "results" / task.id / "trace.pickle", 1 << 26)
                 (home / "trace.pickle").write_bytes(trace)
-                check = [cell[:2] for cell in cells].index(("check", task.id))
-                before = [cell for cell in cells[1:check] if cell[0] != "check"]
-                sources = [(f"{role}_{name}", MAGIC.sub(r"\1pass", source)) for role, name, source in before]
-                (home / "cells.json").write_text(json.dumps(sources), encoding="utf-8")
-        names = [task.id for task in launched if task.id not in self.done]
-        seconds = min(START_SECONDS + PATIENCE * self.cell_seconds * len(names), self.seconds_left)
-        command = [sys.executable, "-P", "grading/player.py", ".", str(self.cell_seconds), *names]
-        finished = sandbox.run(command, folder, seconds)
+                (home / "cells.json").write_bytes(json.dumps(cells_before(task, cells)).encode())
+                names.append(task.id)
+        start_playing(folder, names)
         for each in (evidence[name] for name in names):
+            why = finished.result().why
             each.play_home = folder / "results" / each.run_home.name
-            each.unplayed = finished.why or f"they took more than {self.cell_seconds:g} s, or their process ended"
+            each.unplayed = why or f"they took more than {self.cell_seconds:g} s, or their process ended"
             try:
                 each.play = facts.read(facts.Play, folder, each.play_home / "play.msgpack")
             except Undecodable as error:
                 each.unplayed = str(error)
 
 
+def cells_before(task: Task, cells: list) -> list:
+    """[(name, source)] of what defines the kernels that a task's check cell launches."""
+    check = [cell[:2] for cell in cells].index(("check", task.id))
+    return [(f"{role}_{name}", MAGIC.sub(r"\1pass", text)) for role, name, text in cells[1:check] if role != "check"]
+
+
+def start_playing(folder: Path, tasks: list) -> None:
+    """Tell the player in `folder` which tasks to play, unless it was told before; none end it."""
+    start = folder / "tasks" / "start.json"
+    if not start.exists():
+        write_whole(start, json.dumps(tasks).encode())
+
+
 def furnish(folder: Path, files: tuple) -> None:
     """What code in the sandbox may import of the course: the instruments, and these files of grading/."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "instruments", folder / "instruments", ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "grading").mkdir()
+    for name in ("grading", "tasks"):
+        (folder / name).mkdir()
     for name in files:
         shutil.copy(ROOT / "grading" / name, folder / "grading" / name)
     (folder / "grading" / "__init__.py").write_text('def check(*_):\n    """`grade` checks by itself."""\n')
@@ -299,13 +324,12 @@ def records_in(log: Path, folder: Path) -> list:
         lines = facts.inside(folder, log, 1 << 24).decode("utf-8", "replace").splitlines()
     except Undecodable:
         return []
-    records = []
+    entries = []
     for line in lines:
         with suppress(ValueError, RecursionError):
-            entry = json.loads(line)
-            if isinstance(entry, dict) and "event" in entry:
-                records.append({name: str(entry.get(name, "")) for name in LOG_FIELDS})
-    return records
+            entries.append(json.loads(line))
+    events = [entry for entry in entries if isinstance(entry, dict) and "event" in entry]
+    return [{name: str(entry.get(name, "")) for name in LOG_FIELDS} for entry in events]
 
 
 def stopped_by(log: list, finished: sandbox.Finished) -> dict:
@@ -337,9 +361,6 @@ def verdict_of_cells(task: Task, run: facts.Run | None, log: list, stopped: bool
 
 
 def has_gpu() -> bool:
-    """Whether this machine shows an NVIDIA GPU, and is not told to hide it; known without torch, which takes
-    seconds."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return False
-    signs = ("/dev/nvidiactl", "/dev/nvidia0", "/proc/driver/nvidia/version", "/dev/dxg")
-    return any(Path(sign).exists() for sign in signs)
+    """Whether this machine shows an NVIDIA GPU and is not told to hide it. Known without torch, which takes seconds."""
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    return not hidden and any(map(os.path.exists, GPU_SIGNS))

@@ -12,7 +12,7 @@ class Progress:
 
     def __init__(self):
         history = diary.read()
-        self.exercises, undone = [], []
+        self.exercises, undone, last = [], [], max(history.tasks, default="")[:3]  # last: of the last one begun
         for exercise in sorted(exercises()):
             signs = []
             for task in tasks_of(exercise):
@@ -22,7 +22,7 @@ class Progress:
                     tried = points is not None and points.status == "failed"
                     undone.append((tried, f"{task.id} {task.title}, in exercises/{exercise}.ipynb"))
             self.exercises.append((exercise, *standing(exercise, history), " ".join(signs)))
-        following = max(undone, key=lambda task: task[0])[1] if undone else ""  # a task that was begun comes first
+        following = max(undone, key=lambda task: (task[0], task[1] >= last), default=("", ""))[1]  # begun, next
         self.ending = f"Next: {following}." if undone else "Every task is done."
         if not diary.FILE.is_file():
             self.ending += " Kept for this session only; `make lab` makes a place for it."
@@ -40,8 +40,3 @@ class Progress:
 
     def _repr_html_(self):
         return PAGES.get_template("progress.html.j2").render(progress=self)
-
-
-def progress() -> Progress:
-    """Points by exercise, guesses, and what is next."""
-    return Progress()

@@ -5,7 +5,7 @@ import re
 
 import msgspec
 
-from grading.record import Submission
+from grading.record import Submission, score
 
 WORDS = {
     "passed": "passed",
@@ -58,10 +58,8 @@ def who(record: Submission) -> str:
 
 def standing(record: Submission) -> str:
     """A submission's points, in a few words."""
-    if not record.is_graded:
-        return WORDS[record.status]
-    waits = f", {record.pending_points} pending" if record.pending_points else ""
-    return f"{record.points} of {record.max_points} points{waits}"
+    points = score(record.points, record.pending_points, record.max_points)
+    return points if record.is_graded else WORDS[record.status]
 
 
 def reason(record: Submission) -> str:

@@ -101,20 +101,25 @@ class DType:
 
 @dataclass(frozen=True)
 class RandomTensor:
-    """A normal-distributed input of a timed call, made where it is timed: too large to travel."""
+    """A normal-distributed input of a timed call, made where it is timed: too large to travel.
+
+    whole: the reference gets all of it, not the sampled rows alone, as it needs a matmul's other operand.
+    """
 
     shape: tuple
     dtype: str
     mean: float = 0.0
     std: float = 1.0
+    whole: bool = False
 
 
 @dataclass(frozen=True)
 class Speed:
     """Points that only a GPU can give: `bytes` over the measured time, as a share of the copy bandwidth of the same
-    run.
+    run; or `flops` over the time, where they are given, as a share of the throughput of torch's own matmul.
 
-    make(): {argument: RandomTensor, DType or plain value}, in the order of the call.
+    make(): {argument: RandomTensor, DType or plain value}, in the order of the call. block: rows of the input that
+    a row of a result may belong to; whole blocks are judged then.
     """
 
     points: int
@@ -122,6 +127,23 @@ class Speed:
     bytes: int
     shape: str
     make: Callable[[], dict]
+    flops: int = 0
+    block: int = 1
+
+    @property
+    def yardstick(self) -> str:
+        """What the share is of, in words."""
+        return "the throughput of torch's matmul" if self.flops else "copy bandwidth"
+
+    @property
+    def unit(self) -> str:
+        """Of the work per nanosecond."""
+        return "GFLOP/s" if self.flops else "GB/s of minimum traffic"
+
+    @property
+    def work(self) -> int:
+        """What is divided by the time."""
+        return self.flops or self.bytes
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,16 @@ def _plain(name: str, value) -> dict:
         return {"name": name, "dtype": value.name}
     if isinstance(value, RandomTensor):
         form = {"shape": list(value.shape), "dtype": value.dtype, "mean": value.mean, "std": value.std}
-        return {"name": name, "random": form}
+        return {"name": name, "random": form, "whole": value.whole}
     return {"name": name, "value": value}
+
+
+def judged_rows(rng, rows: int, block: int) -> list:
+    """So many rows at random, or the rows of two blocks where rows of the result belong to whole blocks."""
+    if block == 1:
+        return sorted(int(row) for row in rng.choice(rows, SPEED_ROWS, replace=False))
+    first = sorted(int(number) * block for number in rng.choice(rows // block, 2, replace=False))
+    return [row for start in first for row in range(start, start + block)]
 
 
 def timed_call(task: Task, seed: int, turns: tuple) -> dict | None:
@@ -68,6 +76,8 @@ def timed_call(task: Task, seed: int, turns: tuple) -> dict | None:
     return {
         "function": next(iter(task.functions)),
         "bytes": task.speed.bytes,
-        "rows": sorted(int(r) for r in rng.choice(rows, SPEED_ROWS, replace=False)),
+        "flops": task.speed.flops,
+        "height": rows,
+        "rows": judged_rows(rng, rows, task.speed.block),
         "arguments": forms,
     }

@@ -38,7 +38,7 @@ def rank_one_update(rows, cols, itemsize, *, writes=True, multiply_add=2):
 
 
 @returns("bytes", "flops")
-def quantised_matmul(m, n, k, *, writes=True, weight_bytes=1, multiply_add=2, scale_bytes=4, scale_flops=1):
+def quantized_matmul(m, n, k, *, writes=True, weight_bytes=1, multiply_add=2, scale_bytes=4, scale_flops=1):
     """bf16 a times int8 w, each column scaled by an fp32 number, bf16 out."""
     nbytes = 2 * m * k + weight_bytes * k * n + scale_bytes * n + writes * 2 * m * n
     return nbytes, multiply_add * m * n * k + scale_flops * m * n
@@ -56,15 +56,15 @@ COUNT = Task(
     id="01.1",
     title="Count bytes and FLOPs",
     points=4,
-    functions={f.__name__: f for f in (bias_add, row_sums, rank_one_update, quantised_matmul)},
+    functions={f.__name__: f for f in (bias_add, row_sums, rank_one_update, quantized_matmul)},
     cases=(
         *(
             Case(f"{name}, {sizes} of {itemsize} bytes per element", matrix(itemsize), name)
             for name in ("bias_add", "row_sums", "rank_one_update")
             for sizes, itemsize in (("some sizes", 2), ("other sizes", 4))
         ),
-        Case("quantised_matmul, some sizes", matmul_sizes, "quantised_matmul"),
-        Case("quantised_matmul, other sizes", matmul_sizes, "quantised_matmul"),
+        Case("quantized_matmul, some sizes", matmul_sizes, "quantized_matmul"),
+        Case("quantized_matmul, other sizes", matmul_sizes, "quantized_matmul"),
     ),
     mistakes=(
         Mistake(
@@ -91,8 +91,8 @@ COUNT = Task(
         ),
     ),
     hints={
-        "values": "Bytes: list each tensor with its elements, bytes per element, reads and writes. FLOPs: count the "
-        "additions and multiplications per result.",
+        "values": "Bytes: list each tensor with its elements, bytes per element (the sums of row_sums are fp32), reads "
+        "and writes. FLOPs: count the additions and multiplications per result.",
         "form": "Return (bytes, flops), two ints. Where you divide, use // instead of /.",
     },
 )
@@ -163,8 +163,8 @@ ROOFLINE = Task(
     ),
     mistakes=(
         Mistake(
-            "the ridge was inverted, in bytes per FLOP",
-            "At the ridge bytes / bandwidth equals flops / peak: solve for flops / bytes.",
+            "the ridge point was inverted, in bytes per FLOP",
+            "At the ridge point, bytes / bandwidth equals flops / peak: solve for flops / bytes.",
             inverted=True,
         ),
         Mistake(
@@ -386,8 +386,8 @@ SCALED_ADD = Task(
         Mistake("alpha was not applied", "Multiply x by alpha.", operand="none"),
         Mistake(
             "alpha * x was rounded to 16 bits before y was added",
-            "A literal, a constexpr or an int times a 16-bit tensor stays 16-bit. Convert x with `.to(tl.float32)` "
-            "right after the load, and keep the result in fp32.",
+            "Where alpha reaches the kernel as an int such as 3, as a literal or as a constexpr, alpha times a 16-bit "
+            "tensor stays 16-bit. Convert x with `.to(tl.float32)` right after the load, and keep the result in fp32.",
             {"product": "all rounded"},
             {"product": "rounded"},
         ),

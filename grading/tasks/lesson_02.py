@@ -437,4 +437,4 @@ STRAY = Task(
     },
 )
 
-TASKS = (COUNT, ADD, TRANSPOSE, ROWS, STRAY)
+TASKS = (ADD, ROWS, STRAY, COUNT, TRANSPOSE)  # part 1, after lesson 02; part 2, after lesson 02b

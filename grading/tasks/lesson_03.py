@@ -3,7 +3,7 @@
 import numpy as np
 
 from grading.compare import limits, row_errors
-from grading.tasks import TILE, Case, Mistake, Task, returns, spread, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, spread, tensor
 from grading.tasks.properties import MANY
 from instruments.cache import matmul_dram, row_major
 
@@ -84,7 +84,7 @@ def tile(itemsize):
 
 COUNT = Task(
     id="03.1",
-    title="Count what the programs ask for",
+    title="Count the requested bytes",
     points=3,
     functions={f.__name__: f for f in (dot_bytes, tiled_bytes, tile_intensity)},
     cases=(
@@ -488,14 +488,15 @@ def judge_tile(arguments, returned):
 
     def describe(tile):
         needs, sums = buffer_bytes(*tile, **limits), tile[0] * tile[1] // limits["threads"]
-        return f"{tile[0]} x {tile[1]} needs {needs:,} bytes of shared memory and {sums} sums per thread"
+        return f"{tile[0]} x {tile[1]} needs {needs:,} bytes of shared memory and {sums} accumulators per thread"
 
     tile, tiles = tuple(returned), fitting(**limits)
     budgets = ", ".join(f"{name}={value}" for name, value in limits.items())
     if not set(tile) <= set(SIDES):
         return f"{tile[0]} x {tile[1]}: both sides have to be one of {', '.join(map(str, SIDES))}"
     if tile not in tiles:
-        return f"{describe(tile)} for {budgets}, so it does not fit: at most `shared` bytes and {PER_THREAD} sums"
+        limit = f"at most `shared` bytes and {PER_THREAD} accumulators"
+        return f"{describe(tile)} for {budgets}, so it does not fit: {limit}"
     better = max(tiles, key=lambda tile: reuse(*tile))
     if reuse(*better) <= reuse(*tile):
         return ""
@@ -521,4 +522,59 @@ CHOOSE = Task(
     hints={"passed": "no tile that fits has a higher intensity"},
 )
 
-TASKS = (COUNT, TILE_LOOP, TILED, RAGGED, ORDER, CHOOSE)
+# ---------------------------------------------------------------- 03.7 fast on a GPU
+
+LEAST, LARGEST = 128, 256  # sides of a tile of y: what the requested bytes allow, and at most
+WIDE = LARGEST * 71  # columns of y: 142 tiles of 128 x 256 in two rows of tiles, and a prime
+TIMED = 4096  # sides of the timed matmul
+
+
+@returns(y="x")
+def fast_linear(x, w, *, blocks="all", width=1):
+    """linear with a result in the operands' dtype."""
+    return linear(x, w, blocks=blocks, width=width)
+
+
+def requested_by_large_tiles(x, w):
+    """What programs with tiles of 128 x 128 request."""
+    (m, k), n = x.shape, w.shape[0]
+    return {
+        "x": m * k * ceil(n, LEAST) * x.itemsize,
+        "w": n * k * ceil(m, LEAST) * w.itemsize,
+        "returned 0": m * n * x.itemsize,
+    }
+
+
+FAST = Task(
+    id="03.7",
+    title="Half of cuBLAS's throughput",
+    points=3,
+    functions={"fast_linear": fast_linear},
+    kernel=True,
+    cases=(
+        Case("256 x 256 x 64 bf16", inputs(256, 256, 64, "bf16")),
+        Case("512 x 256 x 256 fp16", inputs(512, 256, 256, "fp16")),
+        Case("256 x 768 x 320 bf16", inputs(256, 768, 320, "bf16")),
+        Case(f"256 x {WIDE} x 64 bf16, more tiles than a GPU has SMs", inputs(256, WIDE, 64, "bf16"), hint=MORE_TILES),
+    ),
+    mistakes=(LAST_BLOCK,),
+    minimum_bytes=requested_by_large_tiles,
+    max_tile=(LARGEST, LARGEST),
+    hints={
+        "out_of_bounds": "M and N are multiples of 256, K of 64: check the strides, the grid and the loop over K.",
+        "unwritten": UNWRITTEN,
+        "traffic": "Tiles of y have to be 128 x 128 at least: a smaller tile requests more bytes from L2.",
+        "values": "Accumulate in fp32 over all of K, and convert once, at the store.",
+        "slow": "Give tl.dot the operands in 16 bits, and try 128 x 256 by 64 with 8 warps and 3 stages.",
+    },
+    speed=Speed(
+        points=2,
+        share=0.5,
+        bytes=3 * TIMED * TIMED * 2,
+        flops=2 * TIMED**3,
+        shape=f"{TIMED:,} x {TIMED:,} x {TIMED:,} bf16",
+        make=lambda: {"x": RandomTensor((TIMED, TIMED), "bf16"), "w": RandomTensor((TIMED, TIMED), "bf16", whole=True)},
+    ),
+)
+
+TASKS = (COUNT, TILE_LOOP, TILED, RAGGED, ORDER, CHOOSE, FAST)

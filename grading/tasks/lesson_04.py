@@ -1,4 +1,4 @@
-"""Exercise 04: Llama-2-7B's layer counted, a chain fused, bias + GELU in tiles, SwiGLU both ways, and decisions."""
+"""Exercise 04: Llama 3 8B's layer counted, a chain fused, bias + GELU in tiles, SwiGLU both ways, and decisions."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ def whole(rng, low, high) -> int:
     return int(rng.integers(low, high + 1))
 
 
-# ---------------------------------------------------------------- 04.1 Llama-2-7B's layer
+# ---------------------------------------------------------------- 04.1 Llama 3 8B's layer
 
 
 @returns("bytes")
@@ -45,27 +45,32 @@ def saved_microseconds(tokens, hidden, inter, layers, bandwidth):
     return saved / (bandwidth * 1e12) * 1e6
 
 
-LLAMA = {"tokens": 4 * 2048, "hidden": 4096, "inter": 11008, "layers": 32, "bandwidth": 3.35}
+#: {case: sizes of the model, GPU}; an empty one is drawn at random.
+MODELS = {
+    "Llama 3 8B, a prompt of 4,096 tokens": (4096, 4096, 14336, 32, 4.8),
+    "Llama-2-7B, 4 x 2,048 tokens": (4 * 2048, 4096, 11008, 32, 3.35),
+    "another model": (),
+}
 
 
-def model(count, other, rng):
-    """The first arguments of Llama-2-7B, or of another model on another GPU."""
+def model(count, name, rng):
+    """The first arguments of a model and a GPU."""
     limits = {"tokens": (1, 9_000), "hidden": (1_000, 9_000), "inter": (1_000, 30_000), "layers": (2, 100)}
     drawn = {name: whole(rng, *ends) for name, ends in limits.items()}
     drawn["bandwidth"] = round(float(rng.uniform(0.3, 8)), 2)
-    return dict(list((drawn if other else LLAMA).items())[:count])
+    return dict(list((drawn | dict(zip(drawn, MODELS[name]))).items())[:count])
 
 
 ARGUMENTS = {norm_bytes: 2, layer_bytes: 3, fused_bytes: 3, saved_microseconds: 5}
 COUNT = Task(
     id="04.1",
-    title="Llama-2-7B's layer, counted",
+    title="Llama 3 8B's layer, counted",
     points=4,
     functions={function.__name__: function for function in ARGUMENTS},
     cases=tuple(
-        Case(f"{function.__name__}, {name}", partial(model, count, other), function.__name__)
+        Case(f"{function.__name__}, {name}", partial(model, count, name), function.__name__)
         for function, count in ARGUMENTS.items()
-        for other, name in enumerate(("Llama-2-7B, 4 x 2,048 tokens", "another model"))
+        for name in MODELS
     ),
     mistakes=(
         Mistake(

@@ -351,26 +351,26 @@ WIDE = Task(
 
 
 @returns(y="scores")
-def capped_causal_softmax(scores, first, cap, *, offset=0, corner=False, leak=0, walk="seen", unscaled=0, empty=0.0):
+def capped_causal_softmax(scores, first, cap, *, offset=0, corner=False, leak=0, loop="window", unscaled=0, empty=0.0):
     """Softmax of the capped scores that each query attends to; zeros for a query that attends to no key.
 
     offset: of the diagonal. corner: the diagonal starts at the first key. leak: the width of tiles whose masked-out
-    pairs count as -cap; walk: which tiles are visited. unscaled: the width of tiles whose old sums are not rescaled.
+    pairs count as -cap; loop: which tiles it visits. unscaled: the width of tiles whose old sums are not rescaled.
     """
     queries, keys = scores.shape[1:]
     key, begin = np.arange(keys), first[:, None, None]
     last = np.arange(queries)[:, None] + (0 if corner else keys - queries) + offset
-    seen = (key <= last) & (key >= begin)
-    s = np.where(seen, cap * np.tanh(scores / cap), -np.inf)
+    mask = (key <= last) & (key >= begin)
+    s = np.where(mask, cap * np.tanh(scores / cap), -np.inf)
     top = finite(s.max(axis=2, keepdims=True))
     e = np.exp(s - top)
     total = (np.exp(s - running_max(s, unscaled)) if unscaled else e).sum(axis=2, keepdims=True)
     if leak:
-        start, end = begin if walk == "seen" else 0, keys if walk == "all" else last[None] + 1
+        start, end = begin if loop == "window" else 0, keys if loop == "all" else last[None] + 1
         visited = np.maximum(-(-(end - start) // leak), 0) * leak
-        total = total + (visited - seen.sum(axis=2, keepdims=True)) * np.exp(-cap - top)
-    y = np.where(seen, e / np.where(total == 0, 1, total), 0)
-    return np.where(seen.any(axis=2, keepdims=True), y, empty)
+        total = total + (visited - mask.sum(axis=2, keepdims=True)) * np.exp(-cap - top)
+    y = np.where(mask, e / np.where(total == 0, 1, total), 0)
+    return np.where(mask.any(axis=2, keepdims=True), y, empty)
 
 
 def scored(batch, queries, keys, dtype, first=(0, 1), stride=None, change=None, std=4.0, cap=5.0):
@@ -388,15 +388,15 @@ def scored(batch, queries, keys, dtype, first=(0, 1), stride=None, change=None, 
     return make
 
 
-def seen_bytes(scores, first, cap):
+def score_bytes(scores, first, cap):
     queries, keys = scores.shape[1:]
-    seen = np.maximum(np.arange(queries) + keys - queries + 1 - first.values[:, None], 0)
-    return {"scores": int(seen.sum()) * scores.itemsize}
+    pairs = np.maximum(np.arange(queries) + keys - queries + 1 - first.values[:, None], 0)
+    return {"scores": int(pairs.sum()) * scores.itemsize}
 
 
 def causal_bytes(scores, first, cap):
     programs = scores.shape[0] * scores.shape[1]
-    return {"scores": 2 * seen_bytes(scores, first, cap)["scores"], "first": 4 * programs, "returned 0": scores.nbytes}
+    return {"scores": 2 * score_bytes(scores, first, cap)["scores"], "first": 4 * programs, "returned 0": scores.nbytes}
 
 
 def late_scores(scores):
@@ -445,7 +445,7 @@ CAUSAL = Task(
         Mistake(
             "the scores were masked before the cap",
             "The cap turns -inf into -cap, which adds exp(-cap - m) to l: apply the cap first, then the mask.",
-            *({"leak": TILE, "walk": walk} for walk in ("seen", "diagonal", "all")),
+            *({"leak": TILE, "loop": loop} for loop in ("window", "diagonal", "all")),
         ),
         Mistake("a query that attends to no key did not give zeros", EMPTY, empty=np.nan),
         Mistake("l was not rescaled when the running maximum rose", RESCALE, unscaled=TILE),

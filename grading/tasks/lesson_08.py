@@ -1,10 +1,11 @@
-"""Exercise 08: attention with a sink, a soft cap and grouped heads: counted, in a tile loop, in kernels, and merged."""
+"""Exercise 08: attention with a sink, a soft cap, grouped heads and a window: counted, in kernels, and merged."""
 
+import math
 from functools import partial
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, Task, returns, spread, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, spread, tensor
 from grading.tasks.lesson_06 import finite, running_max
 
 EXERCISE = "08_flash_attention"
@@ -292,6 +293,15 @@ def sink_bytes(q, k, v, sink, scale):
     return {**loads, "returned 0": q.nbytes, "returned 1": 4 * batch * queries * heads}
 
 
+TIMED = 64, 512, 8, 64  # batch, sequence, heads, head_dim
+
+
+def timed_attention():
+    """The timed call of the forward kernel; values have a mean, so that no row of the result is a small difference."""
+    q, k, v = (RandomTensor(TIMED, "bf16", mean, std) for mean, std in ((0, 1), (0, 1), (1.25, 0.3)))
+    return {"q": q, "k": k, "v": v, "sink": RandomTensor(TIMED[2:3], "fp32"), "scale": 0.125}
+
+
 STRIDES = "Use the strides of each tensor: these are views, whose strides need not be those of a contiguous one."
 KERNEL_HINTS = {
     "values": BY_HAND,
@@ -314,6 +324,7 @@ FORWARD = Task(
             of_sequences(2, 9, 35, 3, 16, "fp16", strides=((432, 48, 16, 1), (1680, 16, 560, 1), (2240, 64, 16, 1))),
             hint=STRIDES,
         ),
+        Case("1 x 70 queries, 100 keys, 2 heads of 64, bf16", of_sequences(1, 70, 100, 2, 64, "bf16", scale=0.1)),
         Case("1 x 5 queries, 80 keys, large first", of_sequences(1, 5, 80, 1, 16, change=FIRST), hint=EARLY),
         Case("1 x 5 queries, 80 keys, large last", of_sequences(1, 5, 80, 1, 16, change=LAST), hint=LATE),
         Case("1 x 6 queries, 50 keys, large sinks", of_sequences(1, 6, 50, 2, 16, sink=ABOVE), hint=FAR_SINK),
@@ -337,7 +348,18 @@ FORWARD = Task(
     minimum_bytes=sink_bytes,
     max_tile=(WIDEST, WIDEST),
     hints=KERNEL_HINTS
-    | {"traffic": f"The minimum is what tiles of {TILE_ROWS} queries request: k and v once per tile, q once."},
+    | {
+        "traffic": f"The minimum is what tiles of {TILE_ROWS} queries request: k and v once per tile, q once.",
+        "slow": "Give tl.dot its operands in 16 bits, and take 64 queries and 64 keys per tile with 4 warps.",
+    },
+    speed=Speed(
+        points=1,
+        share=0.2,
+        bytes=4 * math.prod(TIMED) * 2,
+        flops=4 * math.prod(TIMED) * TIMED[1],
+        shape=f"{TIMED[0]} sequences x {TIMED[1]} tokens x {TIMED[2]} heads x {TIMED[3]} bf16",
+        make=timed_attention,
+    ),
 )
 
 # ---------------------------------------------------------------- 08.4 causal, with a soft cap
@@ -642,4 +664,84 @@ HUNT = Task(
     hints={"passed": "each wrong loop gives NaN or is off by 10% on your scores, and the others are right there"},
 )
 
-TASKS = (COUNT, TILE_LOOP, FORWARD, CAUSAL, GROUPED, MERGE, HUNT)
+# ---------------------------------------------------------------- 08.8 a sliding window
+
+
+@returns(out="q")
+def window_attention(q, k, v, scale, window, *, first=0, last=0, unscaled="", width=0):
+    """Causal attention of tensors [batch, sequence, heads, head_dim] to the last `window` keys.
+
+    first, last: by how much the first and the last key of a query are off.
+    """
+    scores = np.einsum("bqhd,bkhd->bhqk", q, k) * scale
+    query, key = np.arange(q.shape[1])[:, None], np.arange(k.shape[1])
+    mask = (key > query - window + first) & (key <= query + last)
+    weights, _ = softmax(np.where(mask, scores, -np.inf), unscaled=unscaled, width=width)
+    return np.einsum("bhqk,bkhd->bqhd", weights, v)
+
+
+def of_window(batch, sequence, heads, head_dim, window, dtype="bf16", scale=0.2, **more):
+    """Self-attention with a window."""
+    size = batch, sequence, heads, head_dim
+    return inputs(size, size, dtype, scale=scale, window=window, **more)
+
+
+def window_bytes(q, k, v, scale, window):
+    """Each program loads whole tiles of keys, from the first key of its first query to the last of its last."""
+    sequence = q.shape[1]
+    loaded = 0
+    for row in range(0, sequence, TILE_ROWS):
+        first = max(row - window + 1, 0) // TILE_ROWS * TILE_ROWS
+        loaded += min(ceil(min(row + TILE_ROWS, sequence), TILE_ROWS) * TILE_ROWS, sequence) - first
+    return {
+        "q": q.nbytes,
+        "k": loaded * k.nbytes // sequence,
+        "v": loaded * v.nbytes // sequence,
+        "returned 0": q.nbytes,
+    }
+
+
+NO_KEY_YET = "In the first tile of keys, the last queries of the tile may attend to no key: -inf - (-inf) is NaN."
+SLIDING = Task(
+    id="08.8",
+    title="A sliding window",
+    points=4,
+    functions={"window_attention": window_attention},
+    kernel=True,
+    cases=(
+        Case("1 x 128 tokens, 2 heads of 16, a window of 40, fp32", of_window(1, 128, 2, 16, 40, "fp32")),
+        Case("1 x 160 tokens, 1 head of 64, a window of 64, bf16", of_window(1, 160, 1, 64, 64)),
+        Case("2 x 100 tokens, 2 heads of 64, a window of 33, bf16: ragged", of_window(2, 100, 2, 64, 33)),
+        Case("1 x 96 tokens, a window of 1, bf16", of_window(1, 96, 1, 64, 1), hint="With a window of 1, out is v."),
+        Case("1 x 70 tokens, a window of 1,000: causal, bf16", of_window(1, 70, 1, 64, 1000)),
+        Case("1 x 128 tokens, a window of 20, fp16", of_window(1, 128, 1, 16, 20, "fp16"), hint=NO_KEY_YET),
+        Case(
+            "1 x 64 tokens, a window of 40, all scores below -104, fp32",
+            of_window(1, 64, 1, 16, 40, "fp32", 0.25, change=BELOW),
+            hint=LOW,
+        ),
+        Case(f"{PROGRAMS} x 1 token, bf16", of_window(PROGRAMS, 1, 1, 16, 4)),
+    ),
+    mistakes=(
+        Mistake(
+            "the window is one key too long or too short",
+            "Query i attends to the keys j with i - window < j <= i: `window` keys, itself included.",
+            {"first": 1},
+            {"first": -1},
+        ),
+        Mistake(
+            "later keys are not masked out, or the query's own key is", "The last key is i.", {"last": 1}, {"last": -1}
+        ),
+        RESCALE,
+    ),
+    minimum_bytes=window_bytes,
+    max_tile=(WIDEST, WIDEST),
+    hints=KERNEL_HINTS
+    | {
+        "values": NO_KEY_YET + " " + BY_HAND,
+        "traffic": "Begin the loop at the tile that holds the first key of the tile's first query, and end it behind "
+        f"the last key of its last query. The minimum is what tiles of {TILE_ROWS} by {TILE_ROWS} request.",
+    },
+)
+
+TASKS = (COUNT, TILE_LOOP, FORWARD, CAUSAL, GROUPED, MERGE, HUNT, SLIDING)

@@ -4,7 +4,7 @@ from math import isclose
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, Task, returns, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, tensor
 from grading.tasks.arrays import rounded
 from grading.tasks.properties import PADDED
 
@@ -157,6 +157,7 @@ ENCODE = Task(
 # ---------------------------------------------------------------- 09.3 quantize down the columns
 
 BLOCK = 32  # rows that share a scale
+TIMED = 8192  # rows and columns of the matrix that is timed
 
 
 @returns(packed="uint8", scales="uint8")
@@ -216,7 +217,7 @@ LOGARITHM = "A logarithm rounds: look at the bits of amax, or compare amax with 
 SHAPES = ((64, 48, "fp32"), (40, 33, "bf16"), (2, 1, "fp32"), (2, 5000, "bf16"), (32 * PROGRAMS, 16, "bf16"))
 QUANTIZE = Task(
     id="09.3",
-    title="Quantise down the columns",
+    title="Quantize down the columns",
     points=5,
     functions={"quantize_down": quantize_down},
     kernel=True,
@@ -245,7 +246,16 @@ QUANTIZE = Task(
         "traffic": "Each program loads 32 rows of many columns side by side, once, and keeps them in registers.",
         "race": "Two rows share a byte and 32 rows share a scale: let one program handle a whole block.",
         "values": "Work through one column on paper: amax, the scale, x / scale, the codes. Load with other=0.0.",
+        "slow": "Let a program take 64 to 256 columns, with 4 warps. Fewer comparisons per value help too.",
     },
+    speed=Speed(
+        points=1,
+        share=0.35,
+        bytes=TIMED * TIMED * 2 + TIMED * TIMED // 2 + TIMED * TIMED // BLOCK,
+        shape=f"{TIMED} x {TIMED} bf16",
+        make=lambda: {"x": RandomTensor((TIMED, TIMED), "bf16")},
+        block=BLOCK,
+    ),
 )
 
 # ---------------------------------------------------------------- 09.4 a matmul with packed weights

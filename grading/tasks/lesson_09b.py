@@ -21,7 +21,7 @@ def scale_bytes(m, n, k, *, whole_groups=False, whole_stripes=False, w_rows=32):
 
 @returns("share")
 def promotion_share(every, matrix, vector, *, inverted=False, per_k=False):
-    """Seconds of the vector units per second of the tensor cores, for one element of y."""
+    """Seconds of the CUDA cores per second of the tensor cores, for one element of y."""
     share = (2 / vector) / (2 * (1 if per_k else every) / matrix)
     return 1 / share if inverted else share
 
@@ -63,7 +63,7 @@ COUNT = Task(
             *({"whole_groups": groups, "whole_stripes": stripes} for groups, stripes in ((1, 0), (0, 1), (1, 1))),
         ),
         Mistake("every row of w was given its own scale", "In w, 32 rows share a scale.", w_rows=1),
-        Mistake("the share is upside down", "Divide the vector units' seconds by the tensor cores'.", inverted=True),
+        Mistake("the share is upside down", "Divide the CUDA cores' seconds by the tensor cores'.", inverted=True),
         Mistake("promotion was counted for every k", "`every` elements of K share one promotion.", per_k=True),
     ),
     hints={

@@ -130,30 +130,31 @@ BALANCE = Task(
 # ---------------------------------------------------------------- 11.2 route
 
 
-def largest(choice, top_k, taken):
-    """[tokens, top_k]: argmax after argmax, the lower index first at a tie; `taken` overwrites a choice that was
-    taken, None leaves it."""
+def top_experts(choice, top_k, overwrite):
+    """[tokens, top_k]: argmax after argmax, the lower index first at a tie. `overwrite` replaces the value of an expert
+    after its turn; None keeps it."""
     choice, rows, experts = choice.copy(), np.arange(len(choice)), []
     for _ in range(top_k):
         experts.append(choice.argmax(axis=1))
-        if taken is not None:
-            choice[rows, experts[-1]] = taken
+        if overwrite is not None:
+            choice[rows, experts[-1]] = overwrite
     return np.stack(experts, axis=1)
 
 
 @returns(experts="int32", gates="fp32")
 def route(
-    x, router, bias, top_k, scale, *, bias_before=False, biased_gates=False, taken=-np.inf, divisor="chosen", padding=0
-):
+    x, router, bias, top_k, scale, *,
+    bias_before=False, biased_gates=False, overwrite=-np.inf, divisor="top_k", padding=0,
+):  # fmt: skip
     """padding: the number of experts with those beyond the last one, which have a logit and a bias of 0."""
     more = max(padding - len(router), 0)
     logits, bias = np.pad(x @ router.T, ((0, 0), (0, more))), np.pad(bias, (0, more))
     scores = sigmoid(logits + bias if bias_before else logits)
     choice = scores if bias_before else scores + bias
-    experts = largest(choice, top_k, taken)
-    chosen = np.take_along_axis(choice if biased_gates else scores, experts, axis=1)
-    sums = {"chosen": chosen, "all": scores, "none": np.ones((len(x), 1))}[divisor]
-    return experts, scale * chosen / sums.sum(axis=1, keepdims=True)
+    experts = top_experts(choice, top_k, overwrite)
+    top_scores = np.take_along_axis(choice if biased_gates else scores, experts, axis=1)
+    sums = {"top_k": top_scores, "all": scores, "none": np.ones((len(x), 1))}[divisor]
+    return experts, scale * top_scores / sums.sum(axis=1, keepdims=True)
 
 
 NEAR = 4e-6  # the least distance between two choices of one token that are not equal
@@ -244,7 +245,9 @@ ROUTE = Task(
             "Divide by the sum of the token's top_k scores.",
             *({"divisor": divisor} for divisor in ("none", "all")),
         ),
-        Mistake("an expert already chosen could be chosen again", "Set it to -inf.", {"taken": None}, {"taken": 0.0}),
+        Mistake(
+            "an expert already chosen could be chosen again", "Set it to -inf.", {"overwrite": None}, {"overwrite": 0.0}
+        ),
         Mistake("padding beyond the last expert was chosen", "It must lose: set it to minus infinity.", padding=TILE),
     ),
     minimum_bytes=router_bytes,
@@ -264,9 +267,9 @@ def align(experts, num_experts, block, *, tokens=False, spare_tile="none", paddi
     tiles = (flat.size + num_experts * (block - 1)) // block
     slots, owners, row = np.full(tiles * block, padding), np.full(tiles, num_experts if owned else -1), 0
     for expert in range(num_experts):
-        chosen = np.flatnonzero(flat == expert)
-        count = max(ceil(len(chosen) + (spare_tile == "full"), block), spare_tile == "empty")
-        slots[row : row + len(chosen)] = chosen // top_k if tokens else chosen
+        slot = np.flatnonzero(flat == expert)
+        count = max(ceil(len(slot) + (spare_tile == "full"), block), spare_tile == "empty")
+        slots[row : row + len(slot)] = slot // top_k if tokens else slot
         owners[row // block : row // block + count] = expert
         row += count * block
     return slots, owners

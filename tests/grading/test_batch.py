@@ -60,6 +60,7 @@ def test_what_has_a_record_is_not_graded_again(log, tmp_path):
     assert many([Handed("eve", "eve/x.ipynb", handed[1].file)], tmp_path)[0].path == "eve/x.ipynb" and not graded(log)
 
 
+@pytest.mark.each
 @pytest.mark.parametrize("change", ["content", "seed", "machine", "course", "damage"])
 def test_a_record_is_used_only_for_what_it_was_made_from(change, log, tmp_path, monkeypatch):
     handed = hand_in(tmp_path, ann="a")
@@ -86,7 +87,12 @@ def test_a_record_is_used_only_for_what_it_was_made_from(change, log, tmp_path, 
 def test_the_version_is_that_of_what_grades_the_exercise(tmp_path, monkeypatch):
     for name in (
         *("grading/judge.py", "grading/cli.py", "grading/tasks/lesson_01.py", "grading/tasks/lesson_04.py"),
-        *("instruments/meter.py", "kernels/copy.py", "solutions/01_roofline.ipynb", "solutions/04_fusion.ipynb"),
+        *(
+            "instruments/meter.py",
+            "kernels/elementwise/copy.py",
+            "solutions/01_roofline.ipynb",
+            "solutions/04_fusion.ipynb",
+        ),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
@@ -101,7 +107,7 @@ def test_the_version_is_that_of_what_grades_the_exercise(tmp_path, monkeypatch):
     for name, concerned in {
         "grading/judge.py": set(lessons),
         "instruments/meter.py": set(lessons),
-        "kernels/copy.py": set(lessons),
+        "kernels/elementwise/copy.py": set(lessons),
         "grading/tasks/lesson_04.py": {"04_fusion"},
         "solutions/01_roofline.ipynb": {"01_roofline"},
         "grading/cli.py": set(),

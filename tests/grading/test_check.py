@@ -30,6 +30,16 @@ def test_a_right_answer_is_told_what_was_proved_and_what_is_pending(capsys):
         assert "pending, 4 of 5 points, 1 pending" in printed and "needs a GPU" in printed
 
 
+def test_what_only_shows_a_check_is_not_kept(monkeypatch, capsys):
+    kept = []
+    monkeypatch.setattr(notebook.diary, "keep_task", lambda *points: kept.append(points))
+    wrong = lambda bytes_per_element, bandwidth, launch_us: 1.0  # noqa: E731
+    check("01.3", wrong, keep=False)
+    assert not kept and "01.3" in capsys.readouterr().out
+    check("01.3", wrong)
+    assert [task_id for task_id, _ in kept] == ["01.3"]
+
+
 def test_a_wrong_answer_gets_its_hint_and_a_stub_none(capsys):
     checked("05b.1", WRONG)
     printed = capsys.readouterr().out
@@ -97,14 +107,14 @@ STORE = "tl.store(y_ptr + row * cols + columns, x * scale * (1 + weight), mask=i
 @pytest.mark.parametrize(
     "change, words",
     [
-        (("triton.next_power_of_2(cols)", "1024"), "No program stores y[0, 1024]: this store comes nearest."),
-        ((STORE, f"{STORE[:-1]} & (row < 2))"), "No program stores y[2, 0]"),
+        (("triton.next_power_of_2(cols)", "1024"), "no program stores y[0, 1024]. This store is nearest."),
+        ((STORE, f"{STORE[:-1]} & (row < 2))"), "no program stores y[2, 0]"),
         ((", mask=inside)\n    tl.store(scale", ")\n    tl.store(scale"), "OUTSIDE the tensor"),
     ],
 )
 def test_where_a_part_is_wrong_a_panel_shows_it(change, words, monkeypatch):
     card, panel = displayed(monkeypatch, edited(SOLUTION["05.3"], change))
-    assert isinstance(card, Card) and isinstance(panel, Panel) and words in panel.sentence
+    assert isinstance(card, Card) and isinstance(panel, Panel) and words in panel.alt
 
 
 @pytest.mark.parametrize("change", [("1 + weight", "weight"), ("return y, scale", "return y")])

@@ -6,7 +6,9 @@ import pytest
 from grading.compare import Result, explained, form_fault, matches, row_errors, wrong_place
 from grading.tasks import Expected
 from grading.tasks.arrays import rounded
-from kernels.tolerances import limit
+from kernels.shared.tolerances import limit
+
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
 
 Y = np.random.default_rng(0).normal(size=(6, 64))
 FP32 = Expected("y", Y, "fp32")
@@ -106,6 +108,7 @@ def test_what_is_not_finite_has_to_be_so_in_both():
         (True, [True], [1, False]),
         ("sum", ["sum"], ["Sum", None]),
         (2.0, [2.0, 2, 2 + 1e-7], [2 + 1e-5, "2", np.nan]),
+        (1.0, [1.0, 1], [True]),
         (0.0, [0.0, 0], [1e-9]),
         (-np.inf, [-np.inf], [np.inf, np.nan, -1e300]),
         (np.nan, [np.nan], [0.0]),

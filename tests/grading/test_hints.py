@@ -15,6 +15,8 @@ from grading.tasks import DIAGNOSES, TILE, Case, Expected, Mistake, Task, return
 from grading.tasks import task as find_task
 from grading.tasks.arrays import Tensor, rounded
 
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 X = np.random.default_rng(0).normal(size=(6, 64))
 
 
@@ -92,6 +94,12 @@ def test_a_mistake_is_named_only_where_it_explains_most_wrong_cases():
     assert [f.diagnosis for f in half] == ["values", "values"]
     most = findings_of(the_task, outcome(0, -2 * X), outcome(1, -2 * X), outcome(2, 3 * X))
     assert [f.diagnosis for f in most] == ["mistake"] * 3
+
+
+def test_a_mistake_leaves_other_findings_as_they_are():
+    findings = [Finding("values", "y is wrong"), Finding("race", "an element is written twice")]
+    named_mistakes(task(mistakes=(TWICE,)), findings, [outcome(0, -2 * X)])
+    assert [f.diagnosis for f in findings] == ["mistake", "race"]
 
 
 def test_a_mistake_may_depend_on_the_width_of_a_tile():
@@ -217,7 +225,7 @@ def test_elements_that_no_kernel_stored():
 
 
 def test_accesses_outside_a_tensor():
-    text = ["program (5, 0, 0) of k reads x[384], 1 past its end (3 lanes of this access)", "another"]
+    text = ["program (5, 0, 0) of k reads x[384], 1 past its end (3 elements of this access)", "another"]
     hint = hints_of(counts("x", "x", outside=text, outside_at=384), GOOD[1], hints={"out_of_bounds": "Mask it."})
     start = "program (5, 0, 0) of k reads x[384], 1 past its end (3 elements of one load), and 1 more such access."
     assert hint["out_of_bounds"] == f"{start} Mask it."
@@ -231,6 +239,11 @@ def test_bytes_requested_beside_the_minimum():
     assert hints_of(*GOOD, counts("sums", "", shape=(128,), read=512)) == {}, "a small change"
     strided = counts("x", "x", sectors=500), GOOD[1]
     assert hints_of(*strided) == {}
+    assert (
+        "8,896 bytes of sectors, 2.9 times"
+        in hints_of(counts("x", "x", sectors=230), GOOD[1], coalesced=True)["traffic"]
+    )
+    assert hints_of(counts("x", "x", sectors=160), GOOD[1], coalesced=True) == {}
     assert "1,536 bytes of x lie in 500 sectors of 32" in hints_of(*strided, coalesced=True)["traffic"]
 
 
@@ -238,7 +251,14 @@ def test_tiles_wider_than_the_task_allows():
     assert hints_of(*GOOD, widest=[[16, 64]], max_tile=64) == {}
     hint = hints_of(*GOOD, widest=[[16, 128]], max_tile=64)["traffic"]
     assert "a tile of 16 x 128 elements, and the task allows at most 64" in hint
-    for shape, wide in (([64, 32], False), ([32, 64], False), ([1, 2048], False), ([64, 64], True), ([4096], True)):
+    for shape, wide in (
+        ([64, 32], False),
+        ([32, 64], False),
+        ([1, 2048], False),
+        ([64, 64], True),
+        ([4096], True),
+        ([4, 64, 32], True),
+    ):
         assert bool(too_wide([shape], (64, 32))) == wide
     assert too_wide([[9999]], None) == []
 

@@ -12,6 +12,8 @@ from grading.notebook import verdict
 from grading.tasks import PLAYED, RECORDED, Case, Inputs, Mistake, Task, returns, tensor
 from grading.tasks.files import prepare
 
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 TORCH = """
 def double(x):
     return x + x
@@ -132,6 +134,14 @@ STUB = "    raise NotImplementedError()\n"
 )
 def test_a_stub_is_not_attempted(source):
     assert verdict_on(task(), source).status == "not_attempted"
+
+
+def test_one_stub_of_two_functions_is_missing_and_not_the_whole_task():
+    cases = Case("5 x 20", normal(5, 20)), Case("3 x 7", normal(3, 7), function="also")
+    two = task(kernel=False, cases=cases, functions={"double": double, "also": double})
+    module = module_of(edited(TORCH + f"\n\ndef also(x):\n{STUB}"))
+    found = verdict(two, (module.double, module.also), module.__name__)
+    assert (found.status, found.diagnosis) == ("failed", "missing") and "also is still the stub" in found.hint
 
 
 @pytest.mark.parametrize(

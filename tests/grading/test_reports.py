@@ -17,6 +17,8 @@ from grading.facts import Environment
 from grading.record import Place, Submission, Verdict
 from grading.wording import TEXT, clean
 
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 STRANGE = "a\x00\x1b[31m<b>&'\"\ud800 é‮"
 SHOWN = r"a\x00\x1b[31m<b>&'" + '"' + r"\ud800 é\u202e"
 POINTS = {"05.1": 3, "05.2": 4, "05.3": 5, "05.4": 5, "05.5": 4, "05.6": 4}
@@ -142,6 +144,23 @@ def test_the_class_page_says_who_has_what_and_what_needs_a_person(written):
     for link in re.findall(r'href="([^"]+)"', page):
         assert (written / link).is_file()
     assert "\x1b" not in page and "<b>" not in page and "&lt;b&gt;" in page
+
+
+def test_the_class_page_names_the_median_the_hardest_task_and_the_hints_that_came_often():
+    def of(learner, *states):
+        hints = {"failed": "Mask the tail of `x`."}
+        return graded(learner, [verdict(t, s, hint=hints.get(s, "")) for t, s in zip(POINTS, states, strict=False)])
+
+    page = pages.class_page(
+        [of("ann", "passed", "failed", "not_attempted"), of("bob", "passed", "failed", "passed"),
+         of("eve", "failed", "passed", "passed"), of("kim", "passed", "failed", "pending")]
+    )  # fmt: skip
+    assert "Median 7.5 of\n12 points" in page  # of 3, 7, 8 and 9
+    assert "Hardest: 05.2 Task 05.2, right in 1 of 4 that tried it." in page
+    assert "<li>05.2, 3 times: Mask the tail of <code>x</code>." in page and "05.1, " not in page
+    assert page.count('class="passed" style="width:75.0%" title="3 passed"') == 1
+    alone = pages.class_page([of("ann", "passed", "passed", "passed")])
+    assert "Hardest" not in alone and "several learners" not in alone
 
 
 def test_a_learners_page_says_where_a_result_is_wrong(written):

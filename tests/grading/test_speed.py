@@ -14,11 +14,13 @@ from grading.tasks.files import prepare, timed_call
 from instruments import timing
 
 ROWS, COLS = 40, 96
-SOLUTION = answers("05_rmsnorm")
+SOLUTION = answers("05_rmsnorm") | answers("03_tiling") | answers("09_low_precision")
 X, WEIGHT = RandomTensor((ROWS, COLS), "bf16"), RandomTensor((COLS,), "fp32", 0, 0.3)
 INPUTS = {
+    "03.7": {"x": RandomTensor((256, 128), "bf16"), "w": RandomTensor((512, 128), "bf16", whole=True)},
     "05.3": {"x": X, "weight": WEIGHT, "eps": 1e-6},
     "05.4": {"x": X, "weight": WEIGHT, "eps": 1e-6, "out_dtype": DType("bf16")},
+    "09.3": {"x": RandomTensor((96, 64), "bf16")},
     "05.5": {"x": X, "residual": RandomTensor((ROWS, COLS), "fp32"), "weight": WEIGHT, "eps": 1e-6},
 }
 
@@ -33,14 +35,16 @@ def timed(tmp_path, monkeypatch):
 
         return timings
 
-    def verdict(task_id, source, seconds, claim=lambda trace: None):
+    def verdict(task_id, source, seconds, claim=lambda trace: None, flops=0):
         monkeypatch.setattr(timing, "from_graphs", from_graphs(seconds))
         monkeypatch.setattr(timing, "copy_roof", lambda nbytes: 1e9)
+        monkeypatch.setattr(timing, "matmul_roof", lambda: 2e9)
         monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
         monkeypatch.setattr(player.Launchable, "runs_here", True)
         for module in (child, player):
             monkeypatch.setattr(module, "on_gpu", lambda: True)
-        speed = Speed(1, 0.5, 1_000_000, f"{ROWS} x {COLS}", lambda: dict(INPUTS[task_id]))
+        speed = Speed(1, 0.5, 1_000_000, f"{ROWS} x {COLS}", lambda: dict(INPUTS[task_id]), flops)
+        speed = dataclasses.replace(speed, block=find_task(task_id).speed.block)
         whole = find_task(task_id)
         inputs = Inputs(dataclasses.replace(whole, speed=speed, cases=whole.cases[:2]), 1)
         prepare(inputs, tmp_path / "run", RECORDED)
@@ -63,6 +67,14 @@ def test_fast_and_right_earns_every_point(timed, task):
     assert any("100% of copy bandwidth" in sentence for sentence in verdict.proved) and verdict.unproved == []
 
 
+def test_a_matmul_is_measured_by_its_flops(timed):
+    verdict = timed("03.7", SOLUTION["03.7"], 1e-3, flops=1_500_000)
+    assert (verdict.status, verdict.points) == ("passed", verdict.max_points), verdict
+    assert any("75% of the throughput of torch's matmul" in sentence for sentence in verdict.proved)
+    slow = timed("03.7", SOLUTION["03.7"], 1e-3, flops=900_000)
+    assert slow.diagnosis == "slow" and "45% of the throughput of torch's matmul" in slow.hint
+
+
 def test_slow_and_right_loses_only_the_points_for_speed(timed):
     verdict = timed("05.3", SOLUTION["05.3"], 3e-3)
     assert (verdict.status, verdict.points, verdict.pending_points) == ("failed", verdict.max_points - 1, 0), verdict
@@ -82,6 +94,14 @@ def test_what_is_wrong_at_the_timed_size_alone_is_noticed(timed, change, diagnos
     verdict = timed("05.3", edited(SOLUTION["05.3"], change), 1e-3)
     assert (verdict.status, verdict.points, verdict.diagnosis) == ("failed", points, diagnosis), verdict
     assert f'Case "timed at {ROWS} x {COLS}"' in verdict.hint
+
+
+def test_results_with_a_row_for_several_rows_are_judged_by_whole_blocks(timed):
+    wrong = ("    return packed, scales", "    return packed, scales.flip(0) if rows == 96 else scales")
+    verdict = timed("09.3", edited(SOLUTION["09.3"], wrong), 1e-3)
+    assert (verdict.status, verdict.points) == ("failed", 0), verdict
+    rows = timed_call(find_task("09.3"), 1, PLAYED)["rows"]
+    assert len(rows) == 64 and rows[0] % 32 == rows[32] % 32 == 0 and rows[31] == rows[0] + 31
 
 
 def test_without_a_timed_call_the_points_for_speed_are_not_earned(timed):

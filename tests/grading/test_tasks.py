@@ -26,6 +26,8 @@ from grading.tasks import (
 from grading.tasks import task as find_task
 from instruments.release import ROOT, grade_id
 
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 TASKS = [task for exercise in sorted(exercises()) for task in tasks_of(exercise)]
 MISTAKES = [(task, mistake) for task in TASKS for mistake in task.mistakes]
 WIDTHS = [16, 32, 64, 128, 256, 512, 1024, 2048]  # of tiles, for mistakes that depend on one

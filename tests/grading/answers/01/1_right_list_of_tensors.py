@@ -23,5 +23,5 @@ def rank_one_update(rows, cols, itemsize):
     return moved(a, a, ((rows,), itemsize), ((cols,), itemsize)), rows * cols + rows * cols
 
 
-def quantised_matmul(m, n, k):
+def quantized_matmul(m, n, k):
     return moved(((m, k), 2), ((k, n), 1), ((n,), 4), ((m, n), 2)), m * n * (2 * k + 1)

@@ -15,5 +15,5 @@ def rank_one_update(rows, cols, itemsize):
     return itemsize * (2 * rows * cols + rows + cols), 2 * rows * cols
 
 
-def quantised_matmul(m, n, k):
+def quantized_matmul(m, n, k):
     return 2 * m * k + k * n + 4 * n + 2 * m * n, float(2 * m * n * k + m * n)

@@ -17,6 +17,6 @@ def rank_one_update(rows, cols, itemsize):
     return (a + rows + cols + a) * itemsize, 2 * a  # a is read and written back
 
 
-def quantised_matmul(m, n, k):
+def quantized_matmul(m, n, k):
     nbytes = 2 * m * k + 1 * k * n + 2 * m * n  # bf16, int8, fp32, bf16
     return nbytes, 2 * m * n * k + m * n  # the product, then one scaling per result

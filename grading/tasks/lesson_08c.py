@@ -1,0 +1,171 @@
+"""Exercise 08c: cycles of a tile of scores, and a causal kernel with descriptors and two loops."""
+
+import heapq
+import math
+
+import numpy as np
+
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, tensor
+from grading.tasks.lesson_08 import softmax, values
+
+EXERCISE = "08c_fast_attention"
+
+# ---------------------------------------------------------------- 08c.1 count cycles
+
+
+@returns("tensor_cycles", "sfu_cycles", "issue_cycles")
+def tile_cycles(queries, keys, head_dim, instructions, warps, *, matmuls=2, flop=2, schedulers=4):
+    """Cycles of an SM's tensor cores, SFUs and schedulers."""
+    work = matmuls * flop * queries * keys * head_dim / 4096
+    return float(work), queries * keys / 16, instructions * warps / schedulers
+
+
+@returns("last_end")
+def last_end(work, slots, *, waves=False):
+    """When the last of some programs ends, each of which starts in the first slot that is free."""
+    if waves:
+        return sum(max(work[at : at + slots]) for at in range(0, len(work), slots))
+    ends = [0] * slots
+    for each in work:
+        heapq.heapreplace(ends, ends[0] + each)
+    return max(ends)
+
+
+def of_tile(rng):
+    pick = {"queries": (64, 128, 192), "keys": (64, 128), "head_dim": (64, 128, 256), "warps": (4, 8, 12)}
+    sizes = {name: int(rng.choice(choices)) for name, choices in pick.items()}
+    return {
+        **{name: sizes[name] for name in ("queries", "keys", "head_dim")},
+        "instructions": int(rng.integers(300, 900)),
+    } | {"warps": sizes["warps"]}
+
+
+def of_programs(longest_first):
+    def make(rng):
+        tiles, heads = int(rng.integers(20, 40)), int(rng.integers(3, 7))
+        work = list(range(1, tiles + 1)) * heads
+        return {"work": work[::-1] if longest_first else work, "slots": int(rng.integers(7, 19))}
+
+    return make
+
+
+CYCLES = Task(
+    id="08c.1",
+    title="Count the cycles of a tile, and the end of a grid",
+    points=3,
+    functions={"tile_cycles": tile_cycles, "last_end": last_end},
+    cases=(
+        *(Case(f"tile_cycles, {which} tile", of_tile, "tile_cycles") for which in ("some", "another")),
+        Case("last_end, short programs first", of_programs(False), "last_end"),
+        Case("last_end, long programs first", of_programs(True), "last_end"),
+    ),
+    mistakes=(
+        Mistake("only one matmul was counted", "There are two: the scores, and weights @ v.", matmuls=1),
+        Mistake("a multiply-add was counted as one FLOP", "A multiplication and an addition are two FLOPs.", flop=1),
+        Mistake("one scheduler was counted", "An SM has four, which share its warps.", schedulers=1),
+        Mistake(
+            "programs were run in waves",
+            "A program does not wait for the others of a wave: it starts when the first slot is free.",
+            waves=True,
+        ),
+    ),
+    hints={"values": "Check each of the three formulas of lesson 08c with a tile of 64 x 64 and head_dim 128."},
+)
+
+# ---------------------------------------------------------------- 08c.2 two loops, with descriptors
+
+SIDE = 64  # of a tile, by which bytes are judged
+TIMED = 64, 2048, 128  # heads, sequence, head_dim
+
+
+@returns(out="q")
+def causal_two_loops(q, k, v, scale, *, offset=0, below="all", unscaled="", width=0):
+    """Causal attention of tensors [heads, sequence, head_dim].
+
+    offset: of the diagonal. below: the tiles that count, all, or only those of the diagonal or those before it.
+    """
+    scores = np.einsum("hqd,hkd->hqk", q, k) * scale
+    query, key = np.arange(q.shape[1])[:, None], np.arange(k.shape[1])
+    mask = key <= query + offset
+    if below == "diagonal":
+        mask &= key // SIDE == query // SIDE
+    weights, _ = softmax(np.where(mask, scores, -np.inf), unscaled=unscaled, width=width)
+    return np.einsum("hqk,hkd->hqd", weights, v)
+
+
+def causal_bytes(q, k, v, scale):
+    heads, sequence, _ = q.shape
+    tiles = sequence // SIDE
+    loaded = tiles * (tiles + 1) // 2 * SIDE * k.nbytes // sequence
+    return {"q": q.nbytes, "k": loaded, "v": loaded, "returned 0": q.nbytes}
+
+
+def of_heads(heads, sequence, head_dim, dtype, large=None):
+    """large: the key that has a score of 120 or more with every query."""
+
+    def make(rng):
+        shape = heads, sequence, head_dim
+        q, k = rng.normal(0, 1, shape), rng.normal(0, 1, shape)
+        if large is not None:
+            q[..., 0] = 8.0
+            k[:, large] = 0.0
+            k[:, large, 0] = 60.0
+        return {**{n: tensor(x, dtype) for n, x in zip("qkv", (q, k, values(rng, *shape)))}, "scale": 0.25}
+
+    return make
+
+
+def timed():
+    q, k, v = (RandomTensor(TIMED, "bf16", mean, std) for mean, std in ((0, 1), (0, 1), (1.25, 0.3)))
+    return {"q": q, "k": k, "v": v, "scale": 128**-0.5}
+
+
+TWO_LOOPS = Task(
+    id="08c.2",
+    title="Causal attention with descriptors and two loops",
+    points=4,
+    functions={"causal_two_loops": causal_two_loops},
+    kernel=True,
+    cases=(
+        Case("2 heads, 128 tokens, head_dim 64, bf16", of_heads(2, 128, 64, "bf16")),
+        Case("1 head, 192 tokens, head_dim 64, fp16", of_heads(1, 192, 64, "fp16")),
+        Case("1 head, 128 tokens, head_dim 128, bf16", of_heads(1, 128, 128, "bf16")),
+        Case("3 heads, 64 tokens, head_dim 64, bf16: the diagonal alone", of_heads(3, 64, 64, "bf16")),
+        Case("1 head, 192 tokens, fp16, large first", of_heads(1, 192, 64, "fp16", large=0)),
+        Case("1 head, 192 tokens, fp16, large in the second tile", of_heads(1, 192, 64, "fp16", large=100)),
+        Case("151 heads, 64 tokens, head_dim 64, bf16", of_heads(151, 64, 64, "bf16")),
+    ),
+    mistakes=(
+        Mistake(
+            "the diagonal is in the wrong place", "Query i attends to the keys j <= i.", {"offset": 1}, {"offset": -1}
+        ),
+        Mistake(
+            "only the tiles on the diagonal were counted",
+            "The first loop runs over the tiles before.",
+            below="diagonal",
+        ),
+        Mistake(
+            "l or the accumulator was not rescaled when the running max rose",
+            "Multiply both by the correction factor, in both loops.",
+            *({"unscaled": which, "width": TILE} for which in ("o", "l", "lo")),
+        ),
+    ),
+    minimum_bytes=causal_bytes,
+    max_tile=(128, 128),
+    hints={
+        "unwritten": "The grid has one program per tile of queries of every head.",
+        "traffic": "End the second loop at the tile of the diagonal; take tiles of 64 queries at least.",
+        "slow": "Use 64 x 64 tiles with 4 warps and 3 stages, a first loop without a mask, exp2 with the scale folded "
+        "into one multiply-add, and the longest tiles first.",
+    },
+    speed=Speed(
+        points=2,
+        share=0.5,
+        bytes=4 * math.prod(TIMED) * 2,
+        flops=2 * math.prod(TIMED) * (TIMED[1] + 1),
+        shape=f"{TIMED[0]} heads x {TIMED[1]:,} tokens x {TIMED[2]} bf16",
+        make=timed,
+    ),
+)
+
+TASKS = (CYCLES, TWO_LOOPS)

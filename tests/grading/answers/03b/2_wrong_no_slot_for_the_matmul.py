@@ -1,0 +1,7 @@
+# wrong, mistake: While one slot is multiplied
+def most_slots(block_m, block_n, block_k, itemsize, out_bytes, shared):
+    return (shared - out_bytes) // ((block_m + block_n) * block_k * itemsize + 16)
+
+
+def slots_for(latency, block_m, block_n, block_k):
+    return -(-latency * 4096 // (2 * block_m * block_n * block_k))

@@ -1,0 +1,14 @@
+# wrong, mistake: only one matmul was counted
+import heapq
+
+
+def tile_cycles(queries, keys, head_dim, instructions, warps):
+    scores = queries * keys
+    return scores * head_dim / 2048, scores / 16, warps / 4 * instructions
+
+
+def last_end(work, slots):
+    heap = [0] * slots
+    for w in work:
+        heapq.heappush(heap, heapq.heappop(heap) + w)
+    return max(heap)

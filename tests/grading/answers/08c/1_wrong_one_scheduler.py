@@ -1,0 +1,14 @@
+# wrong, mistake: one scheduler was counted
+import heapq
+
+
+def tile_cycles(queries, keys, head_dim, instructions, warps):
+    scores = queries * keys
+    return scores * head_dim / 1024, scores / 16, float(warps * instructions)
+
+
+def last_end(work, slots):
+    heap = [0] * slots
+    for w in work:
+        heapq.heappush(heap, heapq.heappop(heap) + w)
+    return max(heap)
