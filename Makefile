@@ -11,10 +11,20 @@ PARALLEL := -n 2 --dist loadfile
 # Of exercises/, tests/grading/test_release.py runs each: what a solution becomes without its answers.
 NBVAL := --nbval-lax --nbval-current-env --nbval-cell-timeout=300
 NEXT_TRITON := 3.9.0
+# make test runs every test, of its sets of parameters three, and these notebooks; make test-all runs the rest as well.
+QUICK := --of-each 3
+NOTEBOOKS := $(sort $(wildcard lessons/*.ipynb solutions/*.ipynb))
+SAMPLE := $(wildcard $(foreach name,01_roofline 05_rmsnorm 06_online_softmax,lessons/$(name).ipynb solutions/$(name).ipynb))
+# What ONLY names: a folder of the course (kernels/attention, widgets, grading), or a notebook by its number (08b).
+ROOM = $(or $(wildcard tests/$(ONLY)),$(wildcard lessons/$(ONLY)_*.ipynb solutions/$(ONLY)_*.ipynb),$(error ONLY: got \
+	$(ONLY), expected a folder that tests/ has, such as kernels/attention, or a notebook's number))
 # On versions other than the pinned ones: what depends on the version, and of a test's parameter sets four.
 FEWER := -m "not once" --of-each 4
 # Last bits differ from CPU to CPU, so one pass takes the products of AMD's CPUs and PyTorch without vector instructions.
 OTHER_CPU := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=default
+
+# JupyterLab asks at its first start whether it may fetch news, over a corner of the first lesson.
+LAB_SETTINGS := {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}
 
 # $(call step,WORDS,COMMAND): says WORDS; what COMMAND says goes into TARGET.log, whose end is shown where it fails.
 define step
@@ -24,7 +34,7 @@ define step
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lab work test test-colab test-triton others lessons format bench clean
+.PHONY: help setup lab work test test-all test-rest test-colab test-triton others lessons format bench book clean
 
 help:  ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,16 +53,22 @@ lab: work  ## open JupyterLab on lesson 00 in work/ (make lab ARGS="--port 9000"
 work: .venv/setup  ## copy the notebooks into work/, renew those you have not changed (RESTORE=1: and those you deleted)
 	@$(BIN)/python -m instruments.work $(if $(RESTORE),--restore)
 
-test: .venv/test  ## lint, then run every test and every notebook, on this machine
+test: .venv/test  ## lint, then every kernel, instrument, panel and verdict once (ONLY=kernels/attention: what belongs to it)
 	@$(BIN)/ruff check -q .
 	@$(BIN)/ruff format -q --check . || { echo "Run: $(BIN)/ruff format ." >&2; exit 1; }
-	@$(PYTEST) $(PARALLEL) -m "not browser" $(NBVAL) tests lessons solutions
+	@$(PYTEST) $(PARALLEL) -m "not browser" $(NBVAL) $(if $(filter %.ipynb,$(if $(ONLY),$(ROOM))),,$(QUICK)) $(if $(ONLY),$(ROOM),tests $(SAMPLE))
+
+test-all: test test-rest test-colab test-triton  ## make test, then all the rest: every notebook, the browser, other versions
+
+test-rest: .venv/test  # what make test leaves out, on the pinned versions
+	@$(PYTEST) $(PARALLEL) -m "not browser" $(QUICK) --rest tests
+	@$(PYTEST) $(PARALLEL) $(NBVAL) $(filter-out $(SAMPLE),$(NOTEBOOKS))
 	@$(PYTEST) tests/browser
 
-test-colab: .venv-colab/setup  ## the kernels, the panels and every notebook, alone, with the versions that Colab ships
+test-colab: .venv-colab/setup  # the kernels, the panels and every notebook, alone, with the versions that Colab ships
 	@OMP_NUM_THREADS=1 $(OTHER_CPU) .venv-colab/bin/python -m pytest -q -n 2 --dist worksteal $(FEWER) tests/colab.py tests/instruments/test_interpreter.py tests/kernels tests/widgets
 
-test-triton: .venv/triton-$(NEXT_TRITON)  ## the kernels and the instruments on the newest Triton that is supported
+test-triton: .venv/triton-$(NEXT_TRITON)  # the kernels and the instruments on the newest Triton that is supported
 	@PYTHONPATH=.venv/triton-$(NEXT_TRITON) $(PYTEST) -n 2 --dist worksteal $(FEWER) tests/instruments tests/kernels
 
 others: .venv-colab/setup .venv/triton-$(NEXT_TRITON)
@@ -66,13 +82,17 @@ format: .venv/setup  ## write every notebook's first cell and canonical form, an
 	@$(BIN)/python -m instruments.notebooks --format
 	@$(BIN)/python -m instruments.contents
 
-bench: .venv/setup  ## time every kernel, and the machine itself, on this GPU; write the README's table
+bench: .venv/setup  ## time every kernel, and the machine itself, on this GPU; write docs/results.md
 	@$(BIN)/python bench/run.py
 	@$(BIN)/python bench/machine.py
 	@$(BIN)/python bench/table.py
 
+book: .venv/setup .venv-book/setup  ## make a book of web pages in build/book/html, without running a notebook
+	@$(BIN)/python -m book.panels build/book/panels
+	@.venv-book/bin/python book/build.py
+
 clean:  ## remove what the commands above made, .venv included; work/ stays
-	rm -rf .venv .venv-colab build bytes_first.egg-info
+	rm -rf .venv .venv-colab .venv-book build bytes_first.egg-info
 
 .venv/bin/python:
 	@[ -n "$(PYTHON)" ] || { echo "The course needs Python 3.11, 3.12 or 3.13 and found none of them:" \
@@ -85,6 +105,7 @@ clean:  ## remove what the commands above made, .venv included; work/ stays
 .venv/setup: pyproject.toml constraints.txt | .venv/bin/python
 	$(call step,Installing the course into .venv: minutes the first time. To watch: tail -f $@.log,\
 		$(BIN)/python -m pip install -c constraints.txt -e .)
+	@mkdir -p .venv/share/jupyter/lab/settings && echo '$(LAB_SETTINGS)' >.venv/share/jupyter/lab/settings/overrides.json
 	@touch $@
 
 .venv/test: .venv/setup
@@ -100,4 +121,10 @@ clean:  ## remove what the commands above made, .venv included; work/ stays
 	@$(BIN)/python -m venv .venv-colab
 	$(call step,Installing the versions that Colab ships into .venv-colab,\
 		.venv-colab/bin/python -m pip install -r tests/colab.txt)
+	@touch $@
+
+.venv-book/setup: book/requirements.txt | .venv/bin/python
+	@$(BIN)/python -m venv .venv-book
+	$(call step,Installing what the book needs into .venv-book,\
+		.venv-book/bin/python -m pip install -r book/requirements.txt)
 	@touch $@

@@ -15,23 +15,29 @@ collect_ignore = ["growth"]  # the toy lesson's files, which test_growth.py puts
 
 def pytest_addoption(parser):
     parser.addoption("--of-each", type=int, help="of a test's sets of parameters run so many, from first to last")
+    parser.addoption("--rest", action="store_true", help="with --of-each: run just what that leaves out")
 
 
 def pytest_collection_modifyitems(config, items):
-    """With --of-each, leave out what says much the same: on a further version of Triton every test runs, but not with
-    every set of parameters, unless it is marked `each`."""
+    """With --of-each, leave out what says much the same: every test runs, but not with every set of parameters.
+
+    A test marked `each` runs with all its sets, one marked `each(number)` with so many; one marked `slow` waits for
+    --rest.
+    """
     if not (most := config.getoption("--of-each")):
         return
     tests = {}
     for item in items:
-        if hasattr(item, "callspec") and not item.get_closest_marker("each"):
-            tests.setdefault((item.path, item.parent, item.originalname), []).append(item)
-    left_out = set()
+        tests.setdefault((item.path, item.parent, getattr(item, "originalname", item.name)), []).append(item)
+    chosen = set()
     for sets in tests.values():
-        chosen = {round(place * (len(sets) - 1) / max(1, most - 1)) for place in range(most)}
-        left_out |= {item for number, item in enumerate(sets) if number not in chosen}
-    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-    items[:] = [item for item in items if item not in left_out]
+        mark = sets[0].get_closest_marker("each")
+        number = most if mark is None else mark.args[0] if mark.args else len(sets)
+        places = {round(place * (len(sets) - 1) / max(1, number - 1)) for place in range(number)}
+        chosen |= {sets[place] for place in places if not sets[place].get_closest_marker("slow")}
+    left_out = [item for item in items if (item in chosen) == config.getoption("--rest")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if (item in chosen) != config.getoption("--rest")]
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """A new lesson is new files and nothing else: the toy of tests/growth/, put into a copy of the course, is found.
 
-Its notebooks are written here, so that they have the first cell of today. The toy takes two notebooks of one number, 99
-and 99b, as a long topic does: each has an exercise of its own, the second one's made from the first one's.
+It is copied as CONTRIBUTING says, and its notebooks get the first cell of today. The toy takes two notebooks of one
+number, 99 and 99b, as a long topic does: each has an exercise of its own, the second one's made from the first one's.
 """
 
 import json
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from instruments import notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
+TOY = ROOT / "tests" / "growth"
 FOLDERS = (
     "bench",
     "exercises",
@@ -27,26 +27,13 @@ FOLDERS = (
     "lessons",
     "solutions",
     "tests/grading",
+    "tests/kernels",
+    "tests/widgets",
     "widgets",
 )
 NUMBERS = ("99", "99b")
-TASK = {"schema_version": 3, "task": False, "cell_type": "code"}
-ANSWER = """\
-@triton.jit
-def thrice_kernel(x_ptr, y_ptr, size, BLOCK: tl.constexpr):
-    ### BEGIN SOLUTION
-    o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = o < size
-    tl.store(y_ptr + o, 3 * tl.load(x_ptr + o, mask=mask), mask=mask)
-    ### END SOLUTION
-
-
-def thrice(x):
-    ### BEGIN SOLUTION
-    y = torch.empty_like(x)
-    thrice_kernel[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
-    return y
-    ### END SOLUTION"""
+#: What belongs to both notebooks and is made anew for the second one.
+NUMBERED = ("lessons/99_toy.ipynb", "solutions/99_toy.ipynb", "grading/tasks/lesson_99.py")
 
 #: What the course finds by itself, told by a process of its own, in which the toy is launched and drawn as well.
 FOUND = """
@@ -58,39 +45,12 @@ sanitize.launches()["toy 3x5 fp32"]()
 print(json.dumps({
     "bench": [case.name for case in cases.cases()],
     "memory checker": list(sanitize.launches()),
-    "counters": [launch.kernel for launch in cases.counted()],
+    "counters": [launch.kernel for launch in cases.counter_calls()],
     "panels": {name: getattr(widgets, name).__name__ for name in widgets.PANELS},
-    "sentence": widgets.toy(cols=7).sentence,
+    "alt": widgets.toy(cols=7).alt,
     "answers": sorted({answer.task for answer in test_answers.ANSWERS if answer.task[:2] == "99"}),
 }))
 """
-
-
-def lesson(number: str) -> nbformat.NotebookNode:
-    return new_notebook(
-        metadata={"bytes_first": {"about": "what it takes to grow"}},
-        cells=[
-            new_markdown_cell(f"# {number} A toy", id="title"),
-            new_code_cell("from kernels.toy import twice\nfrom widgets import toy", id="imports"),
-            new_markdown_cell("## Keep\n\nTwice a tensor is two tensors moved.", id="keep"),
-        ],
-    )
-
-
-def solution(number: str) -> nbformat.NotebookNode:
-    answer = {"grade": False, "grade_id": f"answer_{number}_1", "locked": False, "solution": True, **TASK}
-    check = {"grade": True, "grade_id": f"check_{number}_1", "locked": True, "points": 2, "solution": False, **TASK}
-    imports = "import torch\n\nfrom grading import check\nfrom instruments.backend import tl, triton"
-    return new_notebook(
-        metadata={"bytes_first": {"exercise": f"{number}_toy"}},
-        cells=[
-            new_markdown_cell(f"# Exercise {number}: a toy", id="title"),
-            new_code_cell(imports, id="imports"),
-            new_markdown_cell(f"## {number}.1 Three times", id="card"),
-            new_code_cell(ANSWER, id="answer", metadata={"nbgrader": answer}),
-            new_code_cell(f'check("{number}.1", thrice)', id="check", metadata={"nbgrader": check}),
-        ],
-    )
 
 
 @pytest.fixture(scope="module")
@@ -98,22 +58,26 @@ def course(tmp_path_factory) -> Path:
     """A copy of the course with the toy lesson's files in it."""
     root = tmp_path_factory.mktemp("grown") / "course"
     for name in FOLDERS:
-        shutil.copytree(ROOT / name, root / name)
-    for name in ("README.md", "pyproject.toml"):
-        shutil.copy(ROOT / name, root)
-    for path in (ROOT / "tests" / "growth").rglob("*.py"):
-        target = root / path.relative_to(ROOT / "tests" / "growth")
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("README.md", "pyproject.toml", "tests/conftest.py", "tests/test_house.py"):
+        shutil.copy(ROOT / name, root / name)
+    for path in toy_files():
+        target = root / path.relative_to(TOY)
         assert not target.exists(), f"{target.relative_to(root)} is there: number 99 is the toy lesson's"
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(path, target)
-    tasks = (root / "grading" / "tasks" / "lesson_99.py").read_text(encoding="utf-8")
-    (root / "grading" / "tasks" / "lesson_99b.py").write_text(tasks.replace("99", "99b"), encoding="utf-8")
-    shutil.copytree(root / "tests" / "grading" / "answers" / "99", root / "tests" / "grading" / "answers" / "99b")
-    for number in NUMBERS:
-        for folder, nb in (("lessons", lesson(number)), ("solutions", solution(number))):
-            path = root / folder / f"{number}_toy.ipynb"
-            path.write_text(notebooks.dumps(nb, path), encoding="utf-8")
+    shutil.copytree(TOY, root, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in NUMBERED:
+        text = (root / name).read_text(encoding="utf-8")
+        (root / name.replace("99", "99b")).write_text(text.replace("99", "99b"), encoding="utf-8")
+    answers = root / "tests" / "grading" / "answers"
+    shutil.copytree(answers / "99", answers / "99b")
+    for path in root.glob("*/99*_toy.ipynb"):
+        path.write_text(notebooks.dumps(nbformat.read(path, as_version=4), path), encoding="utf-8")
+    run(root, "-m", "instruments.notebooks", "--format")  # the lesson before the toy now links it
     return root
+
+
+def toy_files() -> list[Path]:
+    return [path for path in TOY.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
 
 
 def run(course: Path, *arguments) -> str:
@@ -147,8 +111,8 @@ def test_release_and_contents_write_the_exercise_and_the_readme_and_nothing_else
     assert {name for name in after if after[name] != before.get(name)} == {*exercises, "README.md"}
     lines = [line for line in after["README.md"].decode().splitlines() if "A toy" in line]
     assert lines == [
-        f"| [{number} A toy](lessons/{number}_toy.ipynb): what it takes to grow "
-        f"| [exercise](exercises/{number}_toy.ipynb) | [solution](solutions/{number}_toy.ipynb) |"
+        f"| [{number} A toy](lessons/{number}_toy.ipynb): what it takes to grow | 5 | 02 "
+        f"| [1 task, 5 min](exercises/{number}_toy.ipynb) | [solution](solutions/{number}_toy.ipynb) |"
         for number in NUMBERS
     ]
     run(course, "-m", "instruments.contents", "--check")
@@ -183,10 +147,21 @@ def test_bench_checker_counters_panels_and_answers_are_found(course):
     assert "twice 64x1024 bf16" in found["bench"]
     assert "toy 1x1 bf16" in found["memory checker"]
     assert "twice" in found["counters"]
-    assert found["panels"]["toy"] == "toy" and found["sentence"] == "A row has 7 columns."
+    assert found["panels"]["toy"] == "toy" and "28.7 KB" in found["alt"]
     assert found["answers"] == ["99.1", "99b.1"]
 
 
 def test_the_answers_of_the_new_exercise_are_tried(course):
     tries = run(course, "-m", "pytest", "-q", "-k", "99.1 or (99 and stub)", "tests/grading/test_answers.py")
     assert "failed" not in tries
+
+
+def test_the_toy_keeps_the_rules_of_the_house_and_passes_its_own_tests(course):
+    """A kernel, a panel and a task as they should be: what CONTRIBUTING tells to copy."""
+    own = ("tests/kernels/toy", "tests/widgets/panels/test_toy.py", "lessons/99_toy.ipynb")
+    tries = ("tests/test_house.py", *own, "-k", "toy or twice or readme or small", "--nbval-lax", "--nbval-current-env")
+    said = run(course, "-m", "pytest", "-q", *tries)
+    assert "passed" in said and "failed" not in said
+    new = [path.relative_to(TOY) for path in toy_files() if path.suffix == ".py" and "answers" not in path.parts]
+    run(course, "-m", "ruff", "check", "-q", *new)
+    run(course, "-m", "ruff", "format", "-q", "--check", *new)

@@ -7,6 +7,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from instruments.notebooks import WAY_IDS
+from tests.reading_time import minutes, shown_lines
+
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted(p for folder in ("lessons", "exercises", "solutions") for p in (ROOT / folder).glob("*.ipynb"))
 LESSONS = [p for p in NOTEBOOKS if p.parent.name == "lessons"]
@@ -43,7 +48,7 @@ def test_there_is_something_to_look_at(path):
         if cell.cell_type == "code":
             run = 0
             continue
-        run += words(cell.source)
+        run += words(cell.source) if cell.id not in WAY_IDS else 0
         assert run <= 165, f"{name(path)}: {run} words without code, up to cell {cell.id}"
 
 
@@ -69,3 +74,57 @@ def test_a_lesson_ends_in_what_to_keep(path):
         if line.startswith("## ")
     ]
     assert headings[-1] == "Keep" or headings[-2:] == ["Keep", "Going further"], headings
+
+
+#: lesson: minutes that its thread takes, from and to
+THREADS = {
+    "00": (0, 12),
+    "01": (30, 60),
+    "02": (30, 60),
+    "02b": (30, 60),
+    "03": (30, 60),
+    "03b": (30, 60),
+    "04": (30, 60),
+    "05": (30, 60),
+    "08": (30, 60),
+    "08b": (25, 60),
+    "08c": (30, 60),
+    "08d": (30, 60),
+    "09": (30, 60),
+    "09b": (30, 60),
+}
+SHOWN_LINES, OUTPUT_LINES = 15, 8
+#: Words of this course's first edition, for which the field has its own.
+PRIVATE = re.compile(
+    r"matrix units?|(?<!streaming )multiprocessors?|\b(?:\d+|two|three|six|seven) trips\b|repair factors?"
+    r"|matrix products?|\bas called\b|copied by the hardware|FLOPs a byte"
+)
+SECOND_EDITION = [p for p in LESSONS if p.stem.partition("_")[0] in THREADS]
+
+
+@pytest.mark.parametrize("path", SECOND_EDITION, ids=name)
+def test_a_thread_takes_an_hour_at_most_and_says_its_minutes(path):
+    nb = nbformat.read(path, as_version=4)
+    least, most = THREADS[path.stem.partition("_")[0]]
+    thread, _ = minutes(nb)
+    assert least <= round(thread) <= most, f"{name(path)}: {thread:.0f} minutes"
+    stated = int(re.search(r"\babout (\d+) minutes", nb.cells[0].source, re.I)[1])
+    assert abs(stated - thread) <= 3, f"{name(path)} says {stated} minutes, counted are {thread:.0f}"
+
+
+@pytest.mark.parametrize("path", SECOND_EDITION, ids=name)
+def test_cells_and_outputs_are_short_and_the_words_are_the_fields(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "markdown":
+            assert not PRIVATE.search(cell.source), f"{name(path)}, cell {cell.id}: {PRIVATE.search(cell.source)[0]!r}"
+            continue
+        assert shown_lines(cell) <= SHOWN_LINES, f"{name(path)}, cell {cell.id}: {shown_lines(cell)} lines"
+        for output in cell.get("outputs", []):
+            lines = len("".join(output.get("text", "")).splitlines())
+            assert lines <= OUTPUT_LINES, f"{name(path)}, cell {cell.id}: an output of {lines} lines"
+
+
+def test_commands_name_the_learners_copy():
+    """`grade exercises/...` would grade the exercise as released, which nobody edits."""
+    for path in NOTEBOOKS:
+        assert "grade exercises/" not in path.read_text(encoding="utf-8"), name(path)

@@ -16,6 +16,8 @@ import yaml
 
 from instruments import contents, notebooks, start
 
+pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
@@ -400,7 +402,7 @@ def test_canonical_form_is_a_fixed_point_and_drops_litter(tmp_path):
     code.outputs = [
         nbformat.v4.new_output("stream", name="stderr", text=" 10%|#\r"),
         nbformat.v4.new_output("stream", name="stderr", text="100%|##########\n"),
-        nbformat.v4.new_output("stream", text=f"{ROOT}/kernels/copy.py and /tmp/ipykernel_12/345.py\n"),
+        nbformat.v4.new_output("stream", text=f"{ROOT}/kernels/elementwise/copy.py and /tmp/ipykernel_12/345.py\n"),
         nbformat.v4.new_output("display_data", data=view),
     ]
     text = notebooks.dumps(nb, path)
@@ -413,7 +415,7 @@ def test_canonical_form_is_a_fixed_point_and_drops_litter(tmp_path):
     assert cell["metadata"] == {"tags": ["keep"]}
     bar, printed, panel = cell["outputs"]
     assert bar["text"] == ["100%|##########\n"]
-    assert printed["text"] == ["kernels/copy.py and <cell>\n"]
+    assert printed["text"] == ["kernels/elementwise/copy.py and <cell>\n"]
     assert panel["data"] == {"text/plain": ["a panel"], "image/png": "AAAA"}
 
 
@@ -490,6 +492,17 @@ def test_links_lead_somewhere(document):
             assert (document.parent / target.split("#")[0]).exists(), f"{target} does not exist"
 
 
+def test_links_into_the_glossary_lead_to_a_term_or_a_group():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = re.findall(r'<a id="([^"]+)"></a>', text)
+    assert len(terms) == len(set(terms))
+    headings = {title.lower().replace(" ", "-") for title in re.findall(r"^#+ (.+)$", text, re.M)}
+    for path in [*notebooks.notebooks(), *DOCUMENTS]:
+        inside = r"\]\(#([\w-]+)" if path.name == "glossary.md" else r"glossary\.md#([\w-]+)"
+        missing = set(re.findall(inside, path.read_text(encoding="utf-8"))) - headings - set(terms)
+        assert not missing, f"{path.relative_to(ROOT)}: the glossary has no {', '.join(sorted(missing))}"
+
+
 def test_readme_lists_every_notebook():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for path in notebooks.notebooks():
@@ -500,7 +513,16 @@ def test_readme_shows_the_lessons_as_they_are(capsys):
     assert contents.main(["--check"]) == 0, capsys.readouterr().out
 
 
-def test_readme_shows_the_recorded_figures():
+def test_a_lesson_builds_on_lessons_that_come_before_it():
+    paths = sorted((ROOT / "lessons").glob("*.ipynb"))
+    numbers = [path.name.partition("_")[0] for path in paths]
+    for place, path in enumerate(paths):
+        lesson = contents.described(path)
+        assert set(lesson.needs) <= set(numbers[:place]), path.name
+        assert lesson.minutes, f"{path.name}: say 'about N minutes', or minutes in the metadata"
+
+
+def test_results_show_the_recorded_figures():
     subprocess.run([sys.executable, ROOT / "bench" / "table.py", "--check"], check=True)
 
 
@@ -508,3 +530,11 @@ def test_readme_says_where_to_report_a_mistake():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     address = notebooks.repository()
     assert (address if address else "no public address yet") in text
+
+
+def test_jupyterlab_asks_for_no_news():
+    """`make setup` writes these settings where JupyterLab looks for those of its environment."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    settings = json.loads(re.search(r"^LAB_SETTINGS := (.+)$", makefile, re.MULTILINE)[1])
+    assert settings["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
+    assert "'$(LAB_SETTINGS)' >.venv/share/jupyter/lab/settings/overrides.json" in makefile

@@ -2,7 +2,7 @@
 
 import torch
 
-from bench.cases import Case, Counted, random
+from bench.cases import Call, Case, random
 from kernels import toy
 
 RAGGED = ((1, 1), (3, 5))
@@ -27,9 +27,9 @@ def sanitize(rows, cols, dtype):
     toy.twice(random(rows, cols, dtype=dtype))
 
 
-def counted() -> list[Counted]:
+def counter_calls() -> list[Call]:
     def make():
         x = random(1024, 1024, dtype=torch.bfloat16)
         return lambda: toy.twice(x)
 
-    return [Counted("twice", "plain", (1024, 1024), make)]
+    return [Call("twice", "plain", (1024, 1024), make)]
