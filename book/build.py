@@ -58,7 +58,8 @@ def web_address(target: str, page: Path) -> str | None:
         page: that notebook or document, from the repository's root.
     """
     address, anchor = urldefrag(target)
-    anchor = f"#{anchor.lower()}" if anchor else ""  # Jupyter writes #Going-further, Sphinx #going-further
+    # Jupyter keeps a heading's punctuation (#2.-A-ring), MyST drops it and writes small letters (#2-a-ring).
+    anchor = "#" + re.sub(r"[^\w-]", "", unquote(anchor).lower()) if anchor else ""
     if not address:
         return anchor
     path = (ROOT / page.parent / unquote(address)).resolve()
