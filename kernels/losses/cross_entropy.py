@@ -75,9 +75,12 @@ def cross_entropy_kernel(
         factor = tl.load(factor_ptr)
         for start in tl.range(0, cols, BLOCK):
             col = start + step
-            x = tl.load(logits_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+            # from L2 where the row is still there, and then needed no more
+            x = tl.load(logits_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_first").to(tl.float32)
             gradient = tl.where(ignored, 0.0, factor * gradient_tile(x, lse, col == target, cols, smoothing))
-            tl.store(gradient_ptr + col, gradient.to(gradient_ptr.dtype.element_ty), mask=col < cols)
+            tl.store(
+                gradient_ptr + col, gradient.to(gradient_ptr.dtype.element_ty), mask=col < cols, cache_modifier=".cs"
+            )
 
 
 @triton.jit

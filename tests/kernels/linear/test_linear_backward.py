@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from instruments.compiled import compiled
+from instruments.compiled import SHARED, compiled
 from instruments.meter import meter
 from kernels.linear import linear_backward, linear_backward_traffic, matmul_add, matmul_add_traffic, weight_gradient
 from kernels.linear.backward import PLAIN
@@ -79,6 +79,7 @@ def test_a_transposed_operand_goes_to_the_tensor_cores_without_spills(add, arch)
     total = torch.zeros(1024, 1024, device=DEVICE) if add else None
     kernel = compiled(weight_gradient, dy, x, total=total, path="persistent", arch=arch)[-1]
     assert kernel.matrix_instruction == {90: "wgmma", 100: "tcgen05"}[arch] and not kernel.spills
+    assert kernel.shared <= SHARED[90]
 
 
 def test_empty_and_bad_arguments():
