@@ -212,8 +212,8 @@ def adamw_many(
         ValueError: naming the argument, what it is and what was expected.
 
     Note:
-        The addresses travel to the GPU, 32 bytes per parameter, where they are not those of a call before. The interpreter and the meter allow no
-        address that belongs to no argument, so there every parameter has a launch of its own.
+        The addresses travel to the GPU, 32 bytes per parameter, unless they are those of a recent call. The interpreter
+        and the meter allow no address that belongs to no argument, so there every parameter has a launch of its own.
     """
     if not len(params) == len(grads) == len(ms) == len(vs):
         lengths = [len(list_) for list_ in (params, grads, ms, vs)]
