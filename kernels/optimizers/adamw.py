@@ -23,8 +23,8 @@ from instruments.traffic import Traffic
 from kernels.shared.arguments import check_tensor
 
 BLOCK = 1024  # elements of a program's tile
-NUM_WARPS = 4
-CHUNK = 1 << 16  # elements of a parameter per program of adamw_many
+NUM_WARPS = 8
+CHUNK = 1024  # elements of a parameter per program of adamw_many
 
 
 def adamw_reference(param, grad, m, v, step, lr, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01):
