@@ -83,7 +83,7 @@ def matmul_timeline(step: int = 0, way: str = TILES, shape: str = "7 tiles of 6 
         if now == 0:
             return f"Nothing is multiplied yet: {tiles * steps} steps in {tiles} tiles. {plan} {idle}"
         if now > end:
-            return f"Time {now}: the second kernel adds the parts of {shared} tiles. {plan} {idle}"
+            return f"Time {now}: the second kernel adds the parts of {shared} tile{'s' * (shared > 1)}. {plan} {idle}"
         return f"Time {now}: {busy} of {SMS} SMs are busy, {done} of {tiles * steps} steps are done. {plan} {idle}"
 
     controls = {

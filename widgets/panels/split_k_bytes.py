@@ -23,7 +23,7 @@ def split_k_bytes(
     """A bf16 matmul whose K is split into equal parts, one program per SM at a time.
 
     Args:
-        M: 1 to 8,192 rows of a.
+        M: 1 to 65,536 rows of a.
         N: 16 to 32,768 columns of b.
         K: 64 to 131,072.
         parts: 1 to 128 programs per tile.
@@ -49,13 +49,13 @@ def split_k_bytes(
             f"{M:,} x {N:,} x {K:,}: {programs:,} programs in {waves:,} wave{'s' * (waves > 1)} of {card.sms}, "
             f"{programs / (waves * card.sms):.0%} of the slots are used. Partial sums add "
             f"{size(extra) if extra else 'no bytes'} with {parts} part{'s' * (parts > 1)}, "
-            f"{number(100 * extra / least.bytes, digits=2)}% of the minimum of {size(least.bytes)}. Lower bounds on the "
-            f"{gpu}: {time(bounds[0])} for the minimum, {time(bounds[1])} with partial sums, {time(bounds[2])} for the "
-            f"FLOPs, {time(bounds[3])} for whole tiles in whole waves."
+            f"{number(100 * extra / least.bytes, digits=2)}% of the minimum of {size(least.bytes)}. Lower bounds on "
+            f"the {gpu}: {time(bounds[0])} for the minimum, {time(bounds[1])} with partial sums, {time(bounds[2])} for "
+            f"the FLOPs, {time(bounds[3])} for whole tiles in whole waves."
         )
 
     controls = {
-        "M": Powers("M", 0, 13, M),
+        "M": Powers("M", 0, 16, M),
         "N": Powers("N", 4, 15, N),
         "K": Powers("K", 6, 17, K),
         "parts": Powers("parts", 0, 7, parts),

@@ -31,4 +31,5 @@ def test_every_control_changes_the_picture():
         pictures.add(panel.set(**change).png)
         assert len(pictures) == before + 1, change
     assert "Time 3: 6 of 6 SMs are busy, 18 of 42 steps" in matmul_timeline(3).alt
-    assert "adds the parts of 5 tiles" in matmul_timeline(8, STREAM).alt  # shares of 7 steps: only tiles 0 and 6 are whole
+    # shares of 7 steps: only tiles 0 and 6 are whole
+    assert "adds the parts of 5 tiles" in matmul_timeline(8, STREAM).alt
