@@ -14,14 +14,16 @@ from kernels.linear import (
     linear_residual_rmsnorm,
     linear_swiglu,
     linear_traffic,
+    matmul_add_traffic,
     qkv_projection,
     rmsnorm_linear,
+    weight_gradient,
 )
 from kernels.matmul import matmul
 from kernels.norms.rmsnorm import rmsnorm
 
 BF16 = torch.bfloat16
-RAGGED = ((1, 8, 1), (33, 72, 40), (130, 136, 70))  # M, N, K
+RAGGED = ((1, 8, 1), (33, 72, 40), (130, 136, 72))  # M, N, K
 LARGE = ((8192, 8192, 8192), (16384, 28672, 4096))
 QKV = ((4096, 6144, 4096), (16, 6144, 4096))  # Llama 3 8B: 32 heads of queries, 8 of keys and of values, head_dim 128
 
@@ -34,13 +36,12 @@ def _plain(x, weight, *_):
     return matmul(x, weight.T)
 
 
-def _in_turns(function):
-    """{name: factory} of a peer in eager PyTorch and compiled."""
-    return {
-        "torch": lambda: function,
-        "torch.compile": lambda: compiled(function),
-        "torch.compile, max-autotune": lambda: compiled(function, mode="max-autotune-no-cudagraphs"),
-    }
+def _in_turns(function, tuned=False):
+    """{name: factory} of a peer in eager PyTorch and compiled; `tuned` adds what a search of half a minute finds."""
+    peers = {"torch": lambda: function, "torch.compile": lambda: compiled(function)}
+    if tuned:
+        peers["torch.compile, max-autotune"] = lambda: compiled(function, mode="max-autotune-no-cudagraphs")
+    return peers
 
 
 def _gelu(x, weight, bias):
@@ -65,7 +66,7 @@ def _gelu_case(M, N, K):
         lambda: (*_operands(M, N, K), random(N, dtype=BF16)),
         linear_traffic(M, N, K, BF16, bias=True),
         lambda x, weight, bias: linear_reference(x.double(), weight.double(), bias.double(), "gelu"),
-        ours | _in_turns(_gelu),
+        ours | _in_turns(_gelu, tuned=M == 8192),
     )
 
 
@@ -81,7 +82,7 @@ def _residual_case(M, N, K):
             "bytes-first": lambda: lambda x, weight, residual: linear_bias_act(x, weight, residual=residual),
             "bytes-first, matmul alone": lambda: _plain,
             "cublaslt": lambda: lambda x, weight, residual: torch.addmm(residual, x, weight.T),
-            **_in_turns(lambda x, weight, residual: F.linear(x, weight) + residual),
+            **_in_turns(lambda x, weight, residual: F.linear(x, weight) + residual, tuned=M == 8192),
         },
     )
 
@@ -103,7 +104,11 @@ def _swiglu_case(M, N, K):
         arguments,
         linear_traffic(M, N, K, BF16, swiglu=True),
         lambda x, weight: linear_reference(x.double(), weight.double(), activation="swiglu"),
-        {"bytes-first": lambda: linear_swiglu, "bytes-first, matmul alone": lambda: _plain, **_in_turns(_swiglu)},
+        {
+            "bytes-first": lambda: linear_swiglu,
+            "bytes-first, matmul alone": lambda: _plain,
+            **_in_turns(_swiglu, tuned=M == 8192),
+        },
     )
 
 
@@ -146,9 +151,33 @@ def _norm_case(M, N, K):
     )
 
 
+def _weight_gradient_case(M, N, K, add):
+    def total(dy):
+        return torch.zeros(N, K, device=dy.device) if add else None
+
+    ours = {"bytes-first": lambda: lambda dy, x, total: weight_gradient(dy, x, total=total)}
+    if not add:
+        ours["bytes-first, dy copied"] = lambda: lambda dy, x, _: matmul(dy.T, x)
+        ours["torch"] = lambda: lambda dy, x, _: dy.T @ x
+    return Case(
+        "weight_gradient_added" if add else "weight_gradient",
+        (M, N, K),
+        BF16,
+        lambda: (*(pair := (random(M, N, dtype=BF16), random(M, K, dtype=BF16))), total(pair[0])),
+        matmul_add_traffic(N, K, M, BF16, add=add),
+        lambda dy, x, total: dy.double().T @ x.double(),
+        ours,
+    )
+
+
 def cases() -> list[Case]:
     large = [case(*shape) for shape in LARGE for case in (_gelu_case, _residual_case, _swiglu_case)]
-    return large + [_qkv_case(*shape) for shape in QKV] + [_norm_case(*shape) for shape in QKV]
+    return (
+        large
+        + [_qkv_case(*shape) for shape in QKV]
+        + [_norm_case(*shape) for shape in QKV]
+        + [_weight_gradient_case(8192, 14336, 4096, add) for add in (False, True)]
+    )
 
 
 def sanitize(M, N, K, dtype):
@@ -160,5 +189,8 @@ def sanitize(M, N, K, dtype):
             linear_bias_act(x, weight, bias, activation=activation, residual=residual, path=path)
         linear_swiglu(x, weight, path=path if N % 16 == 0 or dtype != BF16 else "plain")
         rmsnorm_linear(x, weight, path=path)
+    for path in ("plain", None):
+        weight_gradient(residual, x, path=path)
+        weight_gradient(residual, x, total=torch.zeros(N, K, device=x.device), path=path)
     linear_residual_rmsnorm(x, weight, residual, random(N, dtype=dtype))
     qkv_projection(x, weight, N // 4, N // 8)

@@ -1,5 +1,7 @@
 """Cross-entropy over a vocabulary of 128,256, and of a linear layer, with gradients."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 
@@ -35,6 +37,10 @@ def _with_gradient(logits, targets):
 def _layer(x, weight, targets):
     x, weight = x.detach().requires_grad_(), weight.detach().requires_grad_()
     return torch.autograd.grad(F.cross_entropy(F.linear(x, weight).float(), targets), (x, weight))
+
+
+def _dx(x, weight, targets, **options):
+    return linear_cross_entropy(x, weight, targets, **options)[1]
 
 
 def _layer_reference(x, weight, targets):
@@ -85,8 +91,10 @@ def cases() -> list[Case]:
         linear_cross_entropy_traffic(8192, cols, 4096, BF16),
         _layer_reference,
         {
-            "bytes-first": lambda: lambda *arguments: linear_cross_entropy(*arguments)[1],
-            "bytes-first, chunks of 1,024": lambda: lambda *arguments: linear_cross_entropy(*arguments, chunk=1024)[1],
+            "bytes-first": lambda: _dx,
+            "bytes-first, chunks of 1,024": lambda: partial(_dx, chunk=1024),
+            "bytes-first, chunks of 2,048": lambda: partial(_dx, chunk=2048),
+            "bytes-first, chunks of 8,064 of the vocabulary": lambda: partial(_dx, vocabulary_chunk=8064),
             "torch": lambda: _layer,
             "torch.compile": lambda: compiled(_layer),
         },

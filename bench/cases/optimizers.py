@@ -3,6 +3,7 @@
 import torch
 
 from bench.cases import Case, random
+from instruments.backend import device
 from kernels.optimizers import adamw, adamw_many, adamw_reference, adamw_traffic
 
 FP32, BF16 = torch.float32, torch.bfloat16
@@ -19,27 +20,33 @@ def _state(size, dtype=FP32):
     return param, grad, random(size, dtype=FP32), random(size, dtype=FP32).abs()
 
 
+def _reference(params, grads, ms, vs, _):
+    """The first parameter after a step, in fp64, in pieces: a billion elements of each operand would take 32 GB."""
+    pieces = zip(*(lists[0].split(1 << 26) for lists in (params, grads, ms, vs)), strict=True)
+    return torch.cat([adamw_reference(*(x.double() for x in piece), **OPTIONS)[0] for piece in pieces])
+
+
 def _torch(tensors, **how):
     """A step of torch's AdamW with the state of the lists, in place."""
-    params, grads, ms, vs = tensors
-    steps = [torch.tensor(9.0, device=p.device) for p in params]
+    params, grads, ms, vs, steps = tensors
     return lambda: torch.optim._functional.adamw(
-        params, grads, ms, vs, [], steps,
+        params, grads, ms, vs, [], steps, capturable=True,
         amsgrad=False, beta1=0.9, beta2=0.999, lr=1e-7, weight_decay=0.01, eps=1e-8, maximize=False, **how,
     )  # fmt: skip
 
 
 def _case(name, sizes, dtype):
     def arguments():
-        return tuple(map(list, zip(*(_state(size, dtype) for size in sizes), strict=True)))
+        lists = tuple(map(list, zip(*(_state(size, dtype) for size in sizes), strict=True)))
+        return *lists, [torch.full((), 9.0, device=device()) for _ in sizes]  # torch's count of the steps before
 
     def one_by_one(*lists):
-        for tensors in zip(*lists, strict=True):
+        for tensors in zip(*lists[:4], strict=True):
             adamw(*tensors, **OPTIONS)
         return lists[0][0]
 
     def together(*lists):
-        adamw_many(*lists, **OPTIONS)
+        adamw_many(*lists[:4], **OPTIONS)
         return lists[0][0]
 
     def peer(**how):
@@ -55,9 +62,7 @@ def _case(name, sizes, dtype):
         dtype,
         arguments,
         adamw_traffic(sum(sizes), dtype),
-        lambda params, grads, ms, vs: adamw_reference(
-            params[0].double(), grads[0].double(), ms[0].double(), vs[0].double(), **OPTIONS
-        )[0],
+        _reference,
         {
             "bytes-first": lambda: together,
             "bytes-first, a launch each": lambda: one_by_one,

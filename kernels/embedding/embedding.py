@@ -95,9 +95,8 @@ def check_indices(name: str, indices, table: torch.Tensor, check_range: bool):
 def run_offsets(indices: torch.Tensor, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
     """(order, offsets [rows + 1]): indices[order] is sorted, equal ones in their order, and those of row r lie from
     offsets[r] to offsets[r + 1]."""
-    order = torch.sort(indices, stable=True).indices
-    counts = torch.bincount(indices, minlength=rows)
-    return order, torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    values, order = torch.sort(indices, stable=True)
+    return order, torch.searchsorted(values, torch.arange(rows + 1, dtype=values.dtype, device=values.device))
 
 
 def embedding_backward(dy: torch.Tensor, indices: torch.Tensor, rows: int, method: str = "sorted") -> torch.Tensor:

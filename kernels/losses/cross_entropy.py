@@ -75,9 +75,12 @@ def cross_entropy_kernel(
         factor = tl.load(factor_ptr)
         for start in tl.range(0, cols, BLOCK):
             col = start + step
-            x = tl.load(logits_ptr + col, mask=col < cols, other=0.0).to(tl.float32)
+            # from L2 where the row is still there, and then needed no more
+            x = tl.load(logits_ptr + col, mask=col < cols, other=0.0, eviction_policy="evict_first").to(tl.float32)
             gradient = tl.where(ignored, 0.0, factor * gradient_tile(x, lse, col == target, cols, smoothing))
-            tl.store(gradient_ptr + col, gradient.to(gradient_ptr.dtype.element_ty), mask=col < cols)
+            tl.store(
+                gradient_ptr + col, gradient.to(gradient_ptr.dtype.element_ty), mask=col < cols, cache_modifier=".cs"
+            )
 
 
 @triton.jit
@@ -227,6 +230,36 @@ def cross_entropy_with_gradient(
     gradient = logits if in_place else torch.empty_like(logits, memory_format=torch.contiguous_format)
     losses, _ = _forward(logits, targets, factor, label_smoothing, ignore_index, gradient)
     return losses.sum() * factor[0], gradient
+
+
+def piece_statistics(logits: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor, at_target: torch.Tensor):
+    """Take a piece of a vocabulary into each row's log-sum-exp, and its target's logit, in place.
+
+    Args:
+        logits: [rows, cols], the piece's, last stride 1.
+        targets: [rows], counted from the piece's first column; outside it a target belongs to another piece.
+        lse: [rows] fp32, of the pieces before; -inf where there are none.
+        at_target: [rows] fp32; the piece that has a row's target writes its logit.
+    """
+    inside = (targets >= 0) & (targets < logits.shape[1])
+    factor = torch.ones(1, dtype=torch.float32, device=logits.device)
+    losses, piece = _forward(logits, torch.where(inside, targets, IGNORED), factor, 0.0, IGNORED)
+    at_target.copy_(torch.where(inside, piece - losses, at_target))
+    lse.copy_(torch.logaddexp(lse, piece))
+
+
+def piece_gradient_(logits: torch.Tensor, targets: torch.Tensor, lse: torch.Tensor, ignore_index: int):
+    """Overwrite a piece's logits by the gradient of the summed loss; arguments as in `piece_statistics`, lse of the
+    whole vocabulary."""
+    rows, cols = logits.shape
+    if logits.numel():
+        factor = torch.ones(1, dtype=torch.float32, device=logits.device)
+        cross_entropy_backward_kernel[(rows, triton.cdiv(cols, BACKWARD["BLOCK"]))](
+            logits, targets, factor, lse, logits,
+            logits.stride(0), logits.stride(0),
+            cols, ignore_index, 0.0,
+            **BACKWARD,
+        )  # fmt: skip
 
 
 def cross_entropy_traffic(rows: int, cols: int, dtype: torch.dtype, gradient: bool = False) -> Traffic:

@@ -1,18 +1,30 @@
 """Cross-entropy of a linear layer, x @ weight^T, as at the end of a language model: loss and gradients together.
 
 With 8,192 tokens and a vocabulary of 128,256 the logits take 2.1 GB in bf16. Unfused training stores them, their
-log-softmax in fp32 and the gradient. Here the logits are stored once, in 16 bits, and the gradient overwrites them;
-weight's gradient is one matmul over all tokens, so it is accumulated in fp32 and rounded once. With chunks of tokens
-the logits of one chunk alone are stored, and weight's gradient is accumulated over chunks in fp32 memory.
+log-softmax in fp32 and the gradient. There are three ways to store less:
+
+    all logits once           in 16 bits; the gradient overwrites them. dweight is one matmul over all tokens, summed in
+                              fp32 in registers and rounded once
+    chunks of tokens          the logits of one chunk at a time; dweight is summed over chunks in fp32 in memory
+    chunks of the vocabulary  the log-sum-exp of all logits first, a chunk of columns at a time; then each chunk again,
+                              for its gradient. A fourth matmul, and no tensor as large as the logits or an fp32 weight
 
 Minimum traffic: x, weight and the gradients once, if logits stayed on chip, which no matmul of this size does.
-Chunking the loss over tokens with gradients computed in the forward is Liger Kernel's (2024).
+Chunking the loss over tokens with gradients computed in the forward is Liger Kernel's (2024); recomputing the logits
+per block of the vocabulary is Cut Cross-Entropy's (Wijmans et al., 2024).
 """
 
 import torch
 
 from instruments.traffic import Traffic
-from kernels.losses.cross_entropy import IGNORED, cross_entropy_reference, cross_entropy_with_gradient
+from kernels.linear.backward import matmul_add, multiply_into, weight_gradient
+from kernels.losses.cross_entropy import (
+    IGNORED,
+    cross_entropy_reference,
+    cross_entropy_with_gradient,
+    piece_gradient_,
+    piece_statistics,
+)
 from kernels.matmul.tiled import matmul, matmul_traffic
 from kernels.shared.arguments import check_matrices, check_no_grad
 
@@ -30,6 +42,7 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     ignore_index: int = IGNORED,
     chunk: int | None = None,
+    vocabulary_chunk: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The mean cross-entropy of x @ weight^T, and the gradients of x and weight.
 
@@ -37,9 +50,11 @@ def linear_cross_entropy(
         x: [tokens, width], fp16, bf16 or fp32.
         weight: [vocabulary, width], the dtype of x.
         targets: [tokens], int64 or int32: a row of weight per token, or ignore_index.
-        label_smoothing: the share of a target that is spread over the vocabulary.
+        label_smoothing: the share of a target that is spread over the vocabulary; 0 with a vocabulary_chunk.
         ignore_index: tokens with this target count for nothing.
         chunk: tokens whose logits are stored at a time; None stores those of all.
+        vocabulary_chunk: rows of weight whose logits are stored at a time, instead of a chunk of tokens; they are
+            computed twice.
 
     Returns:
         The loss, a scalar in fp32; dx [tokens, width], the dtype of x; dweight [vocabulary, width], the dtype of
@@ -50,23 +65,47 @@ def linear_cross_entropy(
     """
     check_no_grad("linear_cross_entropy, which returns the gradients,", x=x, weight=weight)
     check_matrices(x, weight.T, names=("x", "weight^T"))
-    if chunk is not None and (not isinstance(chunk, int) or chunk < 1):
-        raise ValueError(f"chunk: got {chunk!r}, expected None or an integer of at least 1")
+    for name, size in (("chunk", chunk), ("vocabulary_chunk", vocabulary_chunk)):
+        if size is not None and (not isinstance(size, int) or size < 1):
+            raise ValueError(f"{name}: got {size!r}, expected None or an integer of at least 1")
+    if vocabulary_chunk is not None:
+        if chunk is not None or label_smoothing:
+            raise ValueError("vocabulary_chunk: got a chunk or label_smoothing as well, expected neither with it")
+        return _by_vocabulary(x, weight, targets, ignore_index, vocabulary_chunk)
     options = {"label_smoothing": label_smoothing, "ignore_index": ignore_index, "reduction": "sum", "in_place": True}
     counted = (targets != ignore_index).sum().float()
     if chunk is None or chunk >= len(x):
-        loss, dlogits = cross_entropy_with_gradient(matmul(x, weight.T), targets, **options)
         # a sum's gradient, rounded to 16 bits near 1, not near 1 / tokens, where fp16 has few bits left
-        return loss / counted, matmul(dlogits, weight) / counted, matmul(dlogits.T, x) / counted
+        loss, dlogits = cross_entropy_with_gradient(matmul(x, weight.T), targets, **options)
+        return loss / counted, matmul(dlogits, weight).div_(counted), weight_gradient(dlogits, x).div_(counted)
     loss, dx = torch.zeros((), device=x.device), torch.empty_like(x, memory_format=torch.contiguous_format)
     dweight = torch.zeros(weight.shape, dtype=torch.float32, device=x.device)
     for start in range(0, len(x), chunk):
         part = slice(start, start + chunk)
         more, dlogits = cross_entropy_with_gradient(matmul(x[part], weight.T), targets[part], **options)
         loss += more
-        dx[part] = matmul(dlogits, weight) / counted
-        dweight += matmul(dlogits.T, x[part])
-    return loss / counted, dx, dweight / counted
+        torch.div(matmul(dlogits, weight), counted, out=dx[part])
+        weight_gradient(dlogits, x[part], total=dweight)
+    return loss / counted, dx, dweight.div_(counted)
+
+
+def _by_vocabulary(x, weight, targets, ignore_index, size):
+    """`linear_cross_entropy` in chunks of `size` rows of weight."""
+    counted = (targets != ignore_index).sum().float()
+    parts = [slice(start, start + size) for start in range(0, len(weight), size)]
+    lse = torch.full((len(x),), float("-inf"), dtype=torch.float32, device=x.device)
+    at_target = torch.full_like(lse, float("nan"))
+    for part in parts:
+        piece_statistics(matmul(x, weight[part].T), targets - part.start, lse, at_target)
+    loss = torch.where(targets == ignore_index, 0.0, lse - at_target).sum() / counted
+    dx = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
+    dweight = torch.empty_like(weight, memory_format=torch.contiguous_format)
+    for part in parts:
+        dlogits = matmul(x, weight[part].T)
+        piece_gradient_(dlogits, targets - part.start, lse, ignore_index - part.start)
+        matmul_add(dlogits, weight[part], dx)
+        multiply_into(dweight[part], dlogits.T, x, add=False)
+    return loss, dx.div_(counted).to(x.dtype), dweight.div_(counted)
 
 
 def linear_cross_entropy_traffic(tokens: int, vocabulary: int, width: int, dtype: torch.dtype) -> Traffic:

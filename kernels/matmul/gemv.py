@@ -23,9 +23,9 @@ from kernels.shared.device import Device, device_of
 from kernels.shared.metadata import by_metadata
 
 #: Tiles by the direction in which b is contiguous: wide along it, so that a warp reads whole lines.
-BY_ROWS = {"BLOCK_K": 16, "BLOCK_N": 256, "num_warps": 4, "num_stages": 4}
-BY_COLUMNS = {"BLOCK_K": 512, "BLOCK_N": 8, "num_warps": 4, "num_stages": 4}
-PROGRAMS_PER_SM = 4
+BY_ROWS = {"BLOCK_K": 16, "BLOCK_N": 512, "num_warps": 4, "num_stages": 4}
+BY_COLUMNS = {"BLOCK_K": 1024, "BLOCK_N": 4, "num_warps": 8, "num_stages": 4}
+PROGRAMS_PER_SM = 8
 PART_K = 512  # the fewest elements of K in a part
 
 

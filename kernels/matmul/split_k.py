@@ -29,13 +29,15 @@ from kernels.shared.metadata import by_metadata
 
 GROUP_M = 8
 REDUCTIONS = ("two launches", "atomics")
-#: The tile by the rows of a, up to which it is taken: constants of the kernel by its names for them.
+#: Up to 16 rows of a: wide along the direction in which b is contiguous. Constants of the kernel by its names for them.
+BY_ROWS = {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 64, "num_warps": 4, "num_stages": 4}
+BY_COLUMNS = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 256, "num_warps": 4, "num_stages": 4}
+#: The tile of more rows of a, up to the number beside it.
 TILES = (
-    (16, {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4}),
     (64, {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4}),
     (None, {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}),
 )
-PROGRAMS_PER_SM = 4  # of the smallest tile; of the others one
+PROGRAMS_PER_SM = 2  # of 16 rows; of the others one
 PART_K = 256  # the fewest elements of K in a part
 SUM = {"BLOCK_PARTS": 16, "BLOCK": 64, "num_warps": 4}
 
@@ -57,7 +59,7 @@ class SplitPlan:
     part_k: int
 
 
-def split_plan(M: int, N: int, K: int, device: Device, parts: int | None = None) -> SplitPlan:
+def split_plan(M: int, N: int, K: int, device: Device, parts: int | None = None, by_columns: bool = False) -> SplitPlan:
     """The plan for a matmul of these sizes.
 
     Args:
@@ -66,11 +68,13 @@ def split_plan(M: int, N: int, K: int, device: Device, parts: int | None = None)
         K: columns of a.
         device: the GPU's properties.
         parts: the most parts per tile; None takes as many as fill the GPU.
+        by_columns: whether b is contiguous along K.
     """
-    tile = next(tile for rows, tile in TILES if rows is None or M <= rows)
+    few = BY_COLUMNS if by_columns else BY_ROWS
+    tile = few if M <= few["BLOCK_M"] else next(tile for rows, tile in TILES if rows is None or M <= rows)
     tiles = cdiv(M, tile["BLOCK_M"]) * cdiv(N, tile["BLOCK_N"])
     if parts is None:
-        programs = device.sms * (PROGRAMS_PER_SM if tile is TILES[0][1] else 1)
+        programs = device.sms * (PROGRAMS_PER_SM if tile is few else 1)
         parts = max(1, min(programs // tiles, K // PART_K))
     part_k = cdiv(cdiv(K, parts), tile["BLOCK_K"]) * tile["BLOCK_K"]
     return SplitPlan(tile, tiles, cdiv(K, part_k), part_k)
@@ -144,7 +148,8 @@ def _plan(a, b, reduction, parts, precision) -> SplitPlan:
         raise ValueError(f"precision: got {precision!r}, expected 'ieee' or 'tf32'")
     if parts is not None and (not isinstance(parts, int) or parts < 1):
         raise ValueError(f"parts: got {parts!r}, expected None or an integer of at least 1")
-    return split_plan(max(1, a.shape[0]), max(1, b.shape[1]), max(1, a.shape[1]), device_of(a.device), parts)
+    sizes = max(1, a.shape[0]), max(1, b.shape[1]), max(1, a.shape[1])
+    return split_plan(*sizes, device_of(a.device), parts, b.stride(0) == 1 and b.stride(1) != 1)
 
 
 def matmul_split_k(

@@ -5,7 +5,8 @@ x BLOCK_N tile of c reads K * (BLOCK_M + BLOCK_N) elements, so the tile decides 
 order in which programs compute the tiles decides how much of that traffic reaches DRAM.
 
 The grouped order comes from Triton's matmul tutorial (2021). All paths accumulate in fp32. fp32 operands are multiplied
-exactly unless precision is 'tf32'. The fastest path, persistent with tensor descriptors, is in persistent.py.
+exactly unless precision is 'tf32'. The fastest path, persistent with tensor descriptors, is in persistent.py. Shapes
+with fewer tiles than SMs go to gemv.py and split_k.py: `regime` is the table.
 """
 
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ import torch
 from instruments.backend import cdiv, next_power_of_2, tl, triton
 from instruments.traffic import Traffic
 from kernels.matmul import persistent
+from kernels.matmul.gemv import gemv
+from kernels.matmul.split_k import matmul_split_k
 from kernels.matmul.tile_order import grouped_tile
 from kernels.shared.arguments import check_matrices
-from kernels.shared.device import has_descriptors
+from kernels.shared.device import device_of, has_descriptors
 from kernels.shared.metadata import by_metadata
 
 GROUP_M = 8  # rows of tiles in a group, which is computed column by column
@@ -143,6 +146,26 @@ PATHS = {
 }
 
 
+def regime(M: int, N: int, K: int, by_columns: bool, sms: int) -> str:
+    """Which kernel suits a shape on a GPU with `sms` SMs, measured on H100 and H200.
+
+    Args:
+        M: rows of a.
+        N: columns of b.
+        K: columns of a.
+        by_columns: whether b is contiguous along K.
+        sms: SMs of the GPU.
+
+    Returns:
+        'gemv' or 'split_k' where tiles would be too few to keep all SMs loading, else 'tiles'.
+    """
+    if M == 1 and by_columns:
+        return "gemv"
+    if M <= 16 or K >= 8192 and 8 * cdiv(M, 128) * cdiv(N, 128) <= sms:
+        return "split_k"
+    return "tiles"
+
+
 def _choose_path(a: torch.Tensor, path: str | None) -> str:
     """The path for a: `path` if it can run, or by default persistent on a GPU that can run it, else grouped."""
     able = a.itemsize <= PATHS["persistent"].itemsize and has_descriptors(a.device, persistent.SHARED)
@@ -167,6 +190,11 @@ def _plan(a, b, precision, path) -> tuple[str, tuple]:
     check_matrices(a, b)
     if precision not in ("ieee", "tf32"):
         raise ValueError(f"precision: got {precision!r}, expected 'ieee' or 'tf32'")
+    if path is None and a.is_cuda and a.numel() and b.numel():
+        by_columns = b.stride(0) == 1 and b.stride(1) != 1
+        kernel = regime(a.shape[0], b.shape[1], a.shape[1], by_columns, device_of(a.device).sms)
+        if kernel != "tiles":
+            return kernel, ()
     path = _choose_path(a, path)
     return path, persistent.launch_plan(a, b) if path == "persistent" and a.numel() and b.numel() else ()
 
@@ -179,7 +207,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, precision: str = "ieee", path: s
         b: [K, N], the dtype of a, any strides.
         precision: for fp32 operands only: 'ieee' multiplies exactly, 'tf32' uses tensor cores with 10 bits of mantissa.
         path: the kernel to run: 'dot', 'tiled', 'grouped' or 'persistent' (16 bits, and a GPU with tensor descriptors).
-            None picks by the GPU.
+            None picks by the GPU, and where there are too few tiles for it runs `gemv` or `matmul_split_k`.
 
     Returns:
         [M, N], the dtype of a, contiguous.
@@ -192,6 +220,10 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, precision: str = "ieee", path: s
         b whose rows do not begin on a sector.
     """
     path, plan = _plan(a, b, precision, path)
+    if path == "gemv":
+        return gemv(a.detach()[0], b.detach())[None]
+    if path == "split_k":
+        return matmul_split_k(a.detach(), b.detach(), precision=precision)
     (M, K), N = a.shape, b.shape[1]
     c = torch.empty((M, N), dtype=a.dtype, device=a.device)
     if not c.numel():

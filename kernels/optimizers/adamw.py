@@ -13,7 +13,7 @@ compile anew where it is 1 or a multiple of 16. Moments and arithmetic are fp32 
 Loshchilov and Hutter (2019): weight decay outside the gradient. One launch for many tensors is NVIDIA Apex's (2018).
 """
 
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 
@@ -168,12 +168,18 @@ def _chunks(sizes: tuple[int, ...], device: torch.device) -> torch.Tensor:
     return torch.tensor(rows, dtype=torch.int64).reshape(-1, 3).to(device)
 
 
+@lru_cache(maxsize=16)
+def _addresses(table: tuple[tuple[int, ...], ...], device: torch.device) -> torch.Tensor:
+    """[parameters, 4] int64 on the device. Kept, since an allocator gives a step the addresses of the last one, and a
+    CUDA graph can record no copy from the host's pageable memory."""
+    return torch.tensor(table, dtype=torch.int64).to(device)
+
+
 def _launch_many(params, grads, ms, vs, sizes: tuple[int, ...], numbers: tuple):
     """One launch for checked lists, at least one of whose tensors has an element."""
     device = params[0].device
-    table = [[t.data_ptr() for t in tensors] for tensors in zip(params, grads, ms, vs, strict=True)]
-    addresses = torch.tensor(table, dtype=torch.int64).to(device, non_blocking=True)
-    chunks = _chunks(sizes, device)
+    table = tuple(tuple(t.data_ptr() for t in tensors) for tensors in zip(params, grads, ms, vs, strict=True))
+    addresses, chunks = _addresses(table, device), _chunks(sizes, device)
     dtypes = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
     adamw_many_kernel[(len(chunks),)](
         addresses, chunks, *numbers,
@@ -206,8 +212,8 @@ def adamw_many(
         ValueError: naming the argument, what it is and what was expected.
 
     Note:
-        The addresses travel to the GPU with each call, 32 bytes per parameter. The interpreter and the meter allow no
-        address that belongs to no argument, so there every parameter has a launch of its own.
+        The addresses travel to the GPU, 32 bytes per parameter, unless they are those of a recent call. The interpreter
+        and the meter allow no address that belongs to no argument, so there every parameter has a launch of its own.
     """
     if not len(params) == len(grads) == len(ms) == len(vs):
         lengths = [len(list_) for list_ in (params, grads, ms, vs)]

@@ -158,6 +158,24 @@ def test_loss_and_gradients_of_a_linear_layer(dtype, chunk):
     assert dweight.dtype == (FP32 if chunk in (1, 5) else dtype)
 
 
+@pytest.mark.parametrize("size", [1, 128, 300])
+@pytest.mark.parametrize("ignored", [-100, 0])
+def test_chunks_of_the_vocabulary(size, ignored):
+    tokens, vocabulary, width = 13, 300, 40
+    x, weight = randn(tokens, width, dtype=BF16), randn(vocabulary, width, dtype=BF16, seed=1, scale=0.3)
+    targets = operands(tokens, vocabulary, BF16)[1]
+    targets[4] = ignored
+    loss, dx, dweight = linear_cross_entropy(x, weight, targets, ignore_index=ignored, vocabulary_chunk=size)
+    leaves = [t.double().requires_grad_() for t in (x, weight)]
+    reference = linear_cross_entropy_reference(*leaves, targets, ignore_index=ignored)
+    assert abs(loss - reference) <= 3e-2 * reference
+    for actual, of in zip((dx, dweight), torch.autograd.grad(reference, leaves), strict=True):
+        assert (actual.double() - of).norm() <= 3e-2 * of.norm() and actual.dtype == BF16
+    assert not dx[4].any()
+    with pytest.raises(ValueError, match="^vocabulary_chunk: "):
+        linear_cross_entropy(x, weight, targets, vocabulary_chunk=size, chunk=2)
+
+
 def test_chunks_do_not_lose_small_gradients():
     """4,096 tokens with the same small gradient: added up in 16 bits, the sum would stop growing."""
     x, weight = torch.full((512, 16), 0.01, dtype=BF16, device=DEVICE), torch.zeros(32, 16, dtype=BF16, device=DEVICE)

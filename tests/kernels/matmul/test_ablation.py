@@ -5,6 +5,7 @@ import torch
 
 from instruments.compiled import compiled
 from kernels.matmul.ablation import CHANGES, LAST, NEIGHBORS, STEPS, matmul_step, matmul_step_kernel
+from tests.kernels.tools import BF16, DEVICE, randn
 
 EVERY = [*STEPS.items(), *((f"last step, {name}", options) for name, options in NEIGHBORS.items())]
 
@@ -29,24 +30,24 @@ def test_each_neighbor_changes_one_option_of_the_last_step():
 
 @pytest.mark.parametrize("name, options", EVERY)
 def test_a_step_multiplies(name, options):
-    a, b = torch.randn(256, 128).bfloat16(), torch.randn(128, 256).bfloat16()
+    a, b = randn(256, 128, dtype=BF16), randn(128, 256, dtype=BF16, seed=1)
     expected = a.double() @ b.double()
     torch.testing.assert_close(matmul_step(a, b, options).double(), expected, rtol=1e-2, atol=0.3)
 
 
 def test_a_part_of_the_tiles():
-    a, b = torch.ones(256, 64).bfloat16(), torch.ones(64, 128).bfloat16()
+    a, b = (torch.ones(shape, dtype=BF16, device=DEVICE) for shape in ((256, 64), (64, 128)))
     options = STEPS["BLOCK_K 64"]
     assert (matmul_step(a, b, options, tiles=1)[:128] == 64).all()
 
 
 def test_sizes_that_the_tile_does_not_divide_are_refused():
     with pytest.raises(ValueError, match="BLOCK_M=128 for a side of 100"):
-        matmul_step(torch.ones(100, 64).bfloat16(), torch.ones(64, 128).bfloat16(), LAST)
+        matmul_step(randn(100, 64, dtype=BF16), randn(64, 128, dtype=BF16), LAST)
 
 
 @pytest.mark.parametrize("name, instruction", [("tile 128 x 128", None), ("tensor cores", "wgmma")])
 def test_which_unit_multiplies(name, instruction):
-    x = torch.empty(512, 512, dtype=torch.bfloat16)
+    x = torch.empty(512, 512, dtype=BF16, device=DEVICE)
     kernel = compiled(lambda: matmul_step_kernel[(1,)](x, x, x, 512, 512, 512, **STEPS[name]), arch=90)[0]
     assert kernel.matrix_instruction == instruction and not kernel.spills

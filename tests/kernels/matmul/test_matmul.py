@@ -9,7 +9,7 @@ from instruments.meter import meter
 from kernels.matmul import persistent
 from kernels.matmul import tiled as m
 from kernels.matmul.shared_memory import pipeline_buffers, tile_shared
-from kernels.matmul.tiled import PATHS, matmul, matmul_reference, matmul_traffic
+from kernels.matmul.tiled import PATHS, matmul, matmul_reference, matmul_traffic, regime
 from kernels.shared.device import INTERPRETED, has_descriptors
 from tests.kernels.tools import BF16, DEVICE, DTYPES, FP16, FP32, assert_close, randn
 
@@ -203,3 +203,22 @@ def test_the_gpu_is_asked_whether_the_persistent_kernel_fits(monkeypatch, major,
             ValueError, match="path: got 'persistent' for torch.float16 on .*196,608 B of shared memory"
         ):
             matmul(a, a, path="persistent")
+
+
+def test_shapes_with_too_few_tiles_for_the_gpu_go_to_other_kernels():
+    shapes = {
+        (1, 28672, 8192, True): "gemv", (1, 28672, 8192, False): "split_k", (16, 8192, 8192, True): "split_k",
+        (17, 8192, 8192, True): "tiles", (64, 64, 65536, False): "split_k", (128, 2048, 8192, False): "split_k",
+        (128, 2049, 8192, False): "tiles", (64, 64, 8191, False): "tiles", (8192, 8192, 8192, True): "tiles",
+    }  # fmt: skip
+    for (M, N, K, by_columns), kernel in shapes.items():
+        assert regime(M, N, K, by_columns, sms=132) == kernel, (M, N, K, by_columns)
+
+
+@pytest.mark.parametrize("M, by_columns", [(1, True), (1, False), (5, True)])
+def test_such_a_shape_by_default(M, by_columns, monkeypatch):
+    """As on a GPU: in the interpreter the tiled kernels run, so that lessons see the kernel that they explain."""
+    a, b = randn(M, 600, dtype=FP16), randn(600, 70, dtype=FP16, seed=1)
+    b = b.T.contiguous().T if by_columns else b
+    monkeypatch.setattr(m, "_plan", lambda *_: (regime(M, 70, 600, by_columns, 132), ()))
+    assert_close(matmul(a, b), a.double() @ b.double())

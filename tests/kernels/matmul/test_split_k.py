@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from instruments.compiled import compiled
+from instruments.compiled import SHARED, compiled
 from instruments.meter import meter
 from kernels.matmul import split_k
 from kernels.matmul.split_k import TILES, matmul_split_k, matmul_split_k_traffic, split_plan, sum_parts
@@ -77,12 +77,14 @@ def test_a_plan_covers_k_once_and_fills_the_gpu():
     assert split_plan(64, 64, 65536, H200).parts > 100 and split_plan(8192, 8192, 8192, H200).parts == 1
 
 
-@pytest.mark.parametrize("rows", [16, 64, 128])
+@pytest.mark.parametrize("rows, by_columns", [(16, False), (16, True), (64, False), (128, False)])
 @pytest.mark.parametrize("arch", [80, 90, 100])
-def test_no_tile_spills(arch, rows):
+def test_no_tile_spills(arch, rows, by_columns):
     a, b = torch.empty(rows, 8192, dtype=BF16, device=DEVICE), torch.empty(8192, 64, dtype=BF16, device=DEVICE)
+    b = b.T.contiguous().T if by_columns else b
     kernel, reduction = compiled(matmul_split_k, a, b, parts=8, arch=arch)
     assert kernel.matrix_instruction and not kernel.spills and not reduction.spills
+    assert kernel.shared <= SHARED.get(arch, SHARED[90])
 
 
 def test_empty_and_bad_arguments():
@@ -100,4 +102,4 @@ def test_empty_and_bad_arguments():
 
 def test_fp32_is_exact_unless_tf32_is_asked_for():
     check(randn(32, 700, dtype=FP32), randn(700, 32, dtype=FP32, seed=1), parts=3)
-    assert [rows for rows, _ in TILES] == [16, 64, None]
+    assert [rows for rows, _ in TILES] == [64, None]
