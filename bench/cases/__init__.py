@@ -57,6 +57,8 @@ class Case:
             an implementation's result.
         implementations: {name: factory of a function of the arguments}; the factory raises ImportError where a peer is
             not installed.
+        others: {name of an implementation that computes something else, such as a matmul without its epilogue:
+            reference for it}.
     """
 
     kernel: str
@@ -66,6 +68,7 @@ class Case:
     traffic: Traffic
     reference: Callable
     implementations: dict = field(default_factory=dict)
+    others: dict = field(default_factory=dict)
 
     @property
     def name(self) -> str:

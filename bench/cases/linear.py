@@ -36,6 +36,10 @@ def _plain(x, weight, *_):
     return matmul(x, weight.T)
 
 
+#: What each epilogue is compared with in the same run: the matmul without one.
+ALONE = {"bytes-first, matmul alone": lambda x, weight, *_: x.double() @ weight.double().T}
+
+
 def _in_turns(function, tuned=False):
     """{name: factory} of a peer in eager PyTorch and compiled; `tuned` adds what a search of half a minute finds."""
     peers = {"torch": lambda: function, "torch.compile": lambda: compiled(function)}
@@ -67,6 +71,7 @@ def _gelu_case(M, N, K):
         linear_traffic(M, N, K, BF16, bias=True),
         lambda x, weight, bias: linear_reference(x.double(), weight.double(), bias.double(), "gelu"),
         ours | _in_turns(_gelu, tuned=M == 8192),
+        ALONE,
     )
 
 
@@ -84,6 +89,7 @@ def _residual_case(M, N, K):
             "cublaslt": lambda: lambda x, weight, residual: torch.addmm(residual, x, weight.T),
             **_in_turns(lambda x, weight, residual: F.linear(x, weight) + residual, tuned=M == 8192),
         },
+        ALONE,
     )
 
 

@@ -34,6 +34,8 @@ from kernels.shared.tiles import LOG2E
 GROUP_M = 8
 ACTIVATIONS = ("relu", "gelu", "silu")
 PLAIN = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3}
+#: Of the plain kernel for up to 16 rows, as in decode: many narrow tiles, so that all SMs load the weight.
+FEW_ROWS = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 256, "num_warps": 4, "num_stages": 4}
 PATHS = ("plain", "persistent")
 
 
@@ -185,7 +187,7 @@ def linear_plan(M: int, N: int, device: torch.device, itemsize: int, columns: in
         device: where the tensors are.
         itemsize: bytes of an element.
         columns: of y: N, or half of it with SwiGLU.
-        path: None picks the persistent kernel on a GPU that can run it.
+        path: None picks the persistent kernel for more than 16 rows on a GPU that can run it.
 
     Raises:
         ValueError: where the path cannot run.
@@ -197,8 +199,9 @@ def linear_plan(M: int, N: int, device: torch.device, itemsize: int, columns: in
             f"'plain' (any) or 'persistent' (16 bits, columns a multiple of 8; tensor descriptors and "
             f"{persistent.SHARED:,} B of shared memory)"
         )
-    if path == "plain" or path is None and not (able and device.type == "cuda"):
-        return LinearPlan("plain", PLAIN, count_tiles(PLAIN, M, N))
+    if path == "plain" or path is None and (M <= FEW_ROWS["BLOCK_M"] or not (able and device.type == "cuda")):
+        tile = FEW_ROWS if M <= FEW_ROWS["BLOCK_M"] else PLAIN
+        return LinearPlan("plain", tile, count_tiles(tile, M, N))
     programs = device_of(device).sms
     tile = persistent.LARGE if 4 * count_tiles(persistent.LARGE, M, N) >= 3 * programs else persistent.SMALL
     return LinearPlan("persistent", tile, min(programs, count_tiles(tile, M, N)))

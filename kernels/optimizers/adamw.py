@@ -72,10 +72,11 @@ def adamw_kernel(
 def adamw_many_kernel(
     addresses_ptr, chunks_ptr,
     decay, step_size, eps, beta1, beta2, correction,
-    PARAM: tl.constexpr, GRAD: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    PARAM: tl.constexpr, GRAD: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """CHUNK elements of one of many parameters per program: addresses [parameters, 4] int64, of param (dtype PARAM),
-    grad (dtype GRAD), m and v; chunks [programs, 3] int64: which parameter, the first element, the parameter's size."""
+    grad (dtype GRAD), m and v; chunks [programs, 3] int64: which parameter, the first element, the parameter's size.
+    ALIGNED: all addresses are multiples of 16 bytes, which a loaded pointer does not tell the compiler."""
     chunks_ptr += tl.program_id(0) * 3
     which, first, size = tl.load(chunks_ptr), tl.load(chunks_ptr + 1), tl.load(chunks_ptr + 2)
     addresses_ptr += which * 4
@@ -83,8 +84,12 @@ def adamw_many_kernel(
     grad_ptr = tl.load(addresses_ptr + 1).to(tl.pointer_type(GRAD))
     m_ptr = tl.load(addresses_ptr + 2).to(tl.pointer_type(tl.float32))
     v_ptr = tl.load(addresses_ptr + 3).to(tl.pointer_type(tl.float32))
+    if ALIGNED:
+        param_ptr, grad_ptr = tl.multiple_of(param_ptr, 16), tl.multiple_of(grad_ptr, 16)
+        m_ptr, v_ptr = tl.multiple_of(m_ptr, 16), tl.multiple_of(v_ptr, 16)
+    first = tl.multiple_of(first, CHUNK)
     for start in tl.range(0, CHUNK, BLOCK):
-        offset = first + start + tl.arange(0, BLOCK)  # [BLOCK]
+        offset = first + start + tl.arange(0, BLOCK)  # [BLOCK], int64
         adamw_tile(
             param_ptr, grad_ptr, m_ptr, v_ptr,
             offset, offset < size,
@@ -183,7 +188,9 @@ def _launch_many(params, grads, ms, vs, sizes: tuple[int, ...], numbers: tuple):
     dtypes = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
     adamw_many_kernel[(len(chunks),)](
         addresses, chunks, *numbers,
-        PARAM=dtypes[params[0].dtype], GRAD=dtypes[grads[0].dtype], CHUNK=CHUNK, BLOCK=BLOCK, num_warps=NUM_WARPS,
+        PARAM=dtypes[params[0].dtype], GRAD=dtypes[grads[0].dtype],
+        ALIGNED=all(address % 16 == 0 for row in table for address in row),
+        CHUNK=CHUNK, BLOCK=BLOCK, num_warps=NUM_WARPS,
     )  # fmt: skip
 
 
