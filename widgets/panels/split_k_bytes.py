@@ -9,7 +9,7 @@ from widgets.toolkit.boxes import Boxes
 from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, Example, Panel, Powers, canvas, menu
 from widgets.toolkit.words import number, size, time
 
-EXAMPLE = Example(entry="16", text="with 16 parts", arguments={"parts": 4})
+EXAMPLE = Example(entry="16", text="16 x 64 x 65,536", arguments={"parts": 4})
 
 #: (BLOCK_M, BLOCK_N), one program per SM.
 TILES = {"16 x 64": (16, 64), "64 x 64": (64, 64), "128 x 128": (128, 128), "128 x 256": (128, 256)}
