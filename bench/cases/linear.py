@@ -87,7 +87,7 @@ def _residual_case(M, N, K):
             "bytes-first": lambda: lambda x, weight, residual: linear_bias_act(x, weight, residual=residual),
             "bytes-first, matmul alone": lambda: _plain,
             "cublaslt": lambda: lambda x, weight, residual: torch.addmm(residual, x, weight.T),
-            **_in_turns(lambda x, weight, residual: F.linear(x, weight) + residual, tuned=M == 8192),
+            **_in_turns(lambda x, weight, residual: F.linear(x, weight) + residual),
         },
         ALONE,
     )
@@ -110,11 +110,8 @@ def _swiglu_case(M, N, K):
         arguments,
         linear_traffic(M, N, K, BF16, swiglu=True),
         lambda x, weight: linear_reference(x.double(), weight.double(), activation="swiglu"),
-        {
-            "bytes-first": lambda: linear_swiglu,
-            "bytes-first, matmul alone": lambda: _plain,
-            **_in_turns(_swiglu, tuned=M == 8192),
-        },
+        {"bytes-first": lambda: linear_swiglu, "bytes-first, matmul alone": lambda: _plain, **_in_turns(_swiglu)},
+        ALONE,
     )
 
 

@@ -9,10 +9,14 @@ more than single elements:
 
     SwiGLU     gate and up come out of one matmul. Their weights' rows alternate, so that both numbers of a pair are
                neighbors in a thread, and the tile stored has half the columns.
-    RMSNorm    its scale is the same for a whole row, so it commutes with the matmul: the sum of squares is taken in the
-               K loop, from the tiles of x that are there anyway, and the scale multiplies the accumulator's rows. Each
-               column of tiles sums the squares of its rows again. The norm's weight is folded into `weight`.
+    RMSNorm    its scale is the same for a whole row, so it commutes with the matmul and multiplies the accumulator's
+               rows. The plain kernel takes the sum of squares in the K loop, from the tiles of x that are there anyway,
+               again in each column of tiles. The norm's weight is folded into `weight`.
     RMSNorm of y needs a whole row of y, which no tile has: `linear_residual_rmsnorm` makes two launches.
+
+On a GPU the row scales are computed by a launch of their own, which reads x once and writes 4 bytes per row. In the
+persistent kernel the K loop cannot: with Triton 3.6, a tile that TMA loads for the tensor cores and that registers read
+as well is overwritten too early, and on an H200 half of the rows of a 1,024 x 4,096 x 4,096 matmul were wrong.
 
 CUTLASS calls this an epilogue functor or visitor tree (EVT), cuBLASLt an epilogue; XLA and Inductor fuse it. The
 kernels are those of kernels/matmul with an epilogue; SwiGLU is Shazeer's (2020), RMSNorm Zhang and Sennrich's (2019).
@@ -36,6 +40,7 @@ ACTIVATIONS = ("relu", "gelu", "silu")
 PLAIN = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": 3}
 #: Of the plain kernel for up to 16 rows, as in decode: many narrow tiles, so that all SMs load the weight.
 FEW_ROWS = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 256, "num_warps": 4, "num_stages": 4}
+ROW_SCALE = {"BLOCK": 2048, "num_warps": 4}
 PATHS = ("plain", "persistent")
 
 
@@ -76,11 +81,23 @@ def activate(z, ACTIVATION: tl.constexpr):
 
 
 @triton.jit
-def finish_rows_and_columns(acc, squares, bias_ptr, col, N, K, eps, BLOCK_N: tl.constexpr):
-    """The accumulator [BLOCK_M, BLOCK_N] times RMSNorm's scale of each row, if there are squares [BLOCK_M], plus the
-    bias of each column, if there is one."""
-    if squares is not None:
-        acc *= tl.rsqrt(squares / K + eps)[:, None]
+def row_scale_kernel(x_ptr, scale_ptr, K, x_row_stride, x_col_stride, eps, BLOCK: tl.constexpr):
+    """RMSNorm's scale of one row per program: x [M, K] of any strides, scale [M] fp32."""
+    row = tl.program_id(0).to(tl.int64)
+    squares = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in tl.range(0, K, BLOCK):
+        col = start + tl.arange(0, BLOCK).to(tl.int64)
+        x = tl.load(x_ptr + row * x_row_stride + col * x_col_stride, mask=col < K, other=0.0).to(tl.float32)
+        squares += x * x
+    tl.store(scale_ptr + row, tl.rsqrt(tl.sum(squares) / K + eps))
+
+
+@triton.jit
+def finish_rows_and_columns(acc, scale, bias_ptr, col, N, BLOCK_N: tl.constexpr):
+    """The accumulator [BLOCK_M, BLOCK_N] times the scale of each row, if there are scales [BLOCK_M], plus the bias of
+    each column, if there is one."""
+    if scale is not None:
+        acc *= scale[:, None]
     if bias_ptr is not None:
         cols = col + tl.arange(0, BLOCK_N)  # [BLOCK_N]
         acc += tl.load(bias_ptr + cols, mask=cols < N, other=0.0).to(tl.float32)[None, :]
@@ -96,15 +113,16 @@ def swiglu_pairs(acc, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr):
 
 @triton.jit
 def linear_plain_kernel(
-    x_ptr, weight_ptr, bias_ptr, residual_ptr, y_ptr,
+    x_ptr, weight_ptr, scale_ptr, bias_ptr, residual_ptr, y_ptr,
     M, N, K,
     x_row_stride, x_col_stride, weight_row_stride, weight_col_stride, residual_row_stride, residual_col_stride,
     alpha, beta, eps,
     ACTIVATION: tl.constexpr, NORM: tl.constexpr, PRECISION: tl.constexpr, GROUP_M: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """One tile of y per program: x [M, K], weight [N, K] and residual like y of any strides, bias [N]; y [M, N], or
-    [M, N // 2] with SwiGLU, contiguous. bias and residual may be None."""
+    """One tile of y per program: x [M, K], weight [N, K] and residual like y of any strides, scale [M] fp32, bias [N];
+    y [M, N], or [M, N // 2] with SwiGLU, contiguous. scale, bias and residual may be None. With NORM the rows' scales
+    are computed here."""
     tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK_M, BLOCK_N, GROUP_M)
     row = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]  # [BLOCK_M, 1]
     col = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]  # [1, BLOCK_N]
@@ -120,7 +138,13 @@ def linear_plain_kernel(
         acc = tl.dot(x, weight, acc, input_precision=PRECISION)
         if NORM:
             squares += tl.sum(x.to(tl.float32) * x.to(tl.float32), axis=1)
-    acc = finish_rows_and_columns(acc, squares, bias_ptr, tile_n * BLOCK_N, N, K, eps, BLOCK_N)
+    scale = None
+    if NORM:
+        scale = tl.rsqrt(squares / K + eps)
+    elif scale_ptr is not None:
+        rows = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
+        scale = tl.load(scale_ptr + rows, mask=rows < M, other=0.0)
+    acc = finish_rows_and_columns(acc, scale, bias_ptr, tile_n * BLOCK_N, N, BLOCK_N)
     if ACTIVATION == "swiglu":
         pairs = tile_n.to(tl.int64) * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)[None, :]  # [1, BLOCK_N // 2]
         y = alpha * swiglu_pairs(acc, BLOCK_M, BLOCK_N)
@@ -136,27 +160,27 @@ def linear_plain_kernel(
 
 @triton.jit
 def linear_persistent_kernel(
-    x, weight, bias_ptr, residual, y,
+    x, weight, scale_ptr, bias_ptr, residual, y,
     M, N, K,
-    alpha, beta, eps,
+    alpha, beta,
     tiles,
-    ACTIVATION: tl.constexpr, NORM: tl.constexpr, GROUP_M: tl.constexpr,
+    ACTIVATION: tl.constexpr, GROUP_M: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Many tiles per program: descriptors of x [M, K], weight [N, K], and of residual and y, [M, N] or with SwiGLU
-    [M, N // 2], in tiles [BLOCK_M, BLOCK_N // 2]; bias [N]. bias and residual may be None."""
+    [M, N // 2], in tiles [BLOCK_M, BLOCK_N // 2]; scale [M] fp32, bias [N]. scale, bias and residual may be None."""
     HALF: tl.constexpr = BLOCK_N // 2
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
         row, col = tile_m * BLOCK_M, tile_n * BLOCK_N
         acc = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
-        squares = tl.zeros([BLOCK_M], dtype=tl.float32) if NORM else None
         for k in tl.range(0, K, BLOCK_K):
-            x_tile = x.load([row, k])  # [BLOCK_M, BLOCK_K]
-            acc = tl.dot(x_tile, weight.load([col, k]).T, acc)
-            if NORM:
-                squares += tl.sum(x_tile.to(tl.float32) * x_tile.to(tl.float32), axis=1)
-        acc = finish_rows_and_columns(acc, squares, bias_ptr, col, N, K, eps, BLOCK_N)
+            acc = tl.dot(x.load([row, k]), weight.load([col, k]).T, acc)
+        scale = None
+        if scale_ptr is not None:
+            rows = row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+            scale = tl.load(scale_ptr + rows, mask=rows < M, other=0.0)
+        acc = finish_rows_and_columns(acc, scale, bias_ptr, col, N, BLOCK_N)
         if ACTIVATION == "swiglu":
             y.store([row, tile_n * HALF], (alpha * swiglu_pairs(acc, BLOCK_M, BLOCK_N)).to(y.dtype))
         else:  # in two halves, which share one buffer of half the size
@@ -171,11 +195,13 @@ def linear_persistent_kernel(
 
 @dataclass(frozen=True)
 class LinearPlan:
-    """A launch. path: of PATHS. tile: constants of the kernel by its names for them. programs: their number."""
+    """A launch. path: of PATHS. tile: constants of the kernel by its names for them. programs: their number.
+    scale_first: whether RMSNorm's scales come from a launch of their own."""
 
     path: str
     tile: dict
     programs: int
+    scale_first: bool
 
 
 def linear_plan(M: int, N: int, device: torch.device, itemsize: int, columns: int, path: str | None) -> LinearPlan:
@@ -201,24 +227,28 @@ def linear_plan(M: int, N: int, device: torch.device, itemsize: int, columns: in
         )
     if path == "plain" or path is None and (M <= FEW_ROWS["BLOCK_M"] or not (able and device.type == "cuda")):
         tile = FEW_ROWS if M <= FEW_ROWS["BLOCK_M"] else PLAIN
-        return LinearPlan("plain", tile, count_tiles(tile, M, N))
+        return LinearPlan("plain", tile, count_tiles(tile, M, N), path is None and device.type == "cuda")
     programs = device_of(device).sms
     tile = persistent.LARGE if 4 * count_tiles(persistent.LARGE, M, N) >= 3 * programs else persistent.SMALL
-    return LinearPlan("persistent", tile, min(programs, count_tiles(tile, M, N)))
+    return LinearPlan("persistent", tile, min(programs, count_tiles(tile, M, N)), True)
 
 
 def launch(x, weight, bias, residual, y, plan: LinearPlan, activation, alpha, beta, norm_eps):
     """y as in the module's docstring, of checked arguments, none of them empty. norm_eps: None, or RMSNorm's eps."""
     (M, K), N = x.shape, weight.shape[0]
-    norm, eps = norm_eps is not None, norm_eps or 0.0
+    scale = None
+    if norm_eps is not None and plan.scale_first:
+        scale = torch.empty(M, dtype=torch.float32, device=x.device)
+        row_scale_kernel[(M,)](x, scale, K, *x.stride(), norm_eps, **ROW_SCALE)
     if plan.path == "plain":
         strides = residual.stride() if residual is not None else (0, 0)
         linear_plain_kernel[(plan.programs,)](
-            x, weight, bias, residual, y,
+            x, weight, scale, bias, residual, y,
             M, N, K,
             *x.stride(), *weight.stride(), *strides,
-            float(alpha), float(beta), eps,
-            ACTIVATION=activation, NORM=norm, PRECISION="ieee", GROUP_M=GROUP_M, **plan.tile,
+            float(alpha), float(beta), norm_eps or 0.0,
+            ACTIVATION=activation, NORM=norm_eps is not None and scale is None,
+            PRECISION="ieee", GROUP_M=GROUP_M, **plan.tile,
         )  # fmt: skip
         return
     x, weight = aligned(x), aligned(weight)
@@ -230,12 +260,12 @@ def launch(x, weight, bias, residual, y, plan: LinearPlan, activation, alpha, be
         return tensor_descriptor(matrix, matrix.shape, matrix.stride(), box)
 
     linear_persistent_kernel[(plan.programs,)](
-        describe(x, m, k), describe(weight, n, k), bias,
+        describe(x, m, k), describe(weight, n, k), scale, bias,
         residual if residual is None else describe(residual, m, n // 2), describe(y, m, n // 2),
         M, N, K,
-        float(alpha), float(beta), eps,
+        float(alpha), float(beta),
         count_tiles(plan.tile, M, N),
-        ACTIVATION=activation, NORM=norm, GROUP_M=GROUP_M, **plan.tile,
+        ACTIVATION=activation, GROUP_M=GROUP_M, **plan.tile,
     )  # fmt: skip
 
 

@@ -148,13 +148,14 @@ def fold_norm_weight(weight: torch.Tensor, norm_weight: torch.Tensor) -> torch.T
 def rmsnorm_linear(
     x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, path: str | None = None
 ) -> torch.Tensor:
-    """rmsnorm(x) @ weight^T in one launch, with the norm's weight folded into `weight`.
+    """rmsnorm(x) @ weight^T without storing the normalized x, with the norm's weight folded into `weight`.
 
     Args:
         x: [M, K], fp16, bf16 or fp32, any strides, K at least 1.
         weight: [N, K], the dtype of x, from `fold_norm_weight`.
         eps: added to the mean of squares.
-        path: as in `linear_bias_act`.
+        path: as in `linear_bias_act`; 'plain' computes the rows' scales in its K loop, in the same launch, and
+            'persistent', or None on a GPU, by a launch before.
 
     Returns:
         [M, N], the dtype of x, contiguous.
