@@ -1,0 +1,20 @@
+# wrong, mistake: Adding integers is exact
+import numpy as np
+
+
+def distinct_sums(values):
+    from itertools import permutations
+
+    sums = set()
+    for order in permutations(values):
+        total = np.float32(0)
+        for value in order:
+            total = np.float32(total + np.float32(value))
+        sums.add(float(total))
+    return len(sums)
+
+
+def bits_change(reduction, accumulator, parts, parts_from_rows):
+    if reduction == "atomics" and parts > 2:
+        return "between runs"
+    return "between batches" if parts_from_rows else "never"

@@ -1,0 +1,16 @@
+# wrong, mistake: a key is timed once
+from instruments.backend import triton
+
+
+def best_parts(m, n, k, block_m, block_n, block_k, sms):
+    tiles, steps = -(-m // block_m) * -(-n // block_n), -(-k // block_k)
+
+    def cost(parts):
+        return -(-tiles * parts // sms) * -(-steps // parts) + (parts if parts > 1 else 0)
+
+    return min(range(1, steps + 1), key=cost)  # the first of several
+
+
+def tuning_seconds(shapes, configs, seconds, bucketed):
+    keys = shapes
+    return float(len(keys) * configs * seconds)

@@ -1,0 +1,79 @@
+"""Lesson 10's pictures: matmul shapes on a roofline, and the sums of one set of numbers in many orders. Figures are
+handed in."""
+
+from widgets.drawings.pictures import picture
+from widgets.toolkit.panel import BLACK, BLUE, ORANGE, SKY, Panel, canvas
+
+_GRAY, _INK_ORANGE = "#555555", "#8a5f00"
+
+
+def shapes_on_roofline(points: dict, measured: tuple, copy_gbps: float, matmul_tflops: float, title: str) -> Panel:
+    """A roofline with the arithmetic intensities of some shapes on it.
+
+    Args:
+        points: {name: (FLOP/byte, points to the right, points upward)} of names beside them, on the roof.
+        measured: (FLOP/byte, TFLOP/s, name) of a point below the roof.
+        copy_gbps: slope of the roof.
+        matmul_tflops: its height.
+        title: the finding.
+    """
+    figure = canvas(height=310)
+    axes = figure.add_axes((0.085, 0.15, 0.89, 0.76))
+    ridge = 1e3 * matmul_tflops / copy_gbps
+    axes.set(xscale="log", yscale="log", xlim=(0.5, 8192), ylim=(1, 2000))
+    axes.minorticks_off()
+    axes.set_xticks([1, 4, 16, 64, 256, 1024, 4096], ["1", "4", "16", "64", "256", "1,024", "4,096"], fontsize=9)
+    axes.set_yticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"], fontsize=9)
+    axes.set_xlabel("arithmetic intensity, FLOP/byte", fontsize=9)
+    axes.text(0, 1.03, "TFLOP/s", fontsize=9, transform=axes.transAxes)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.plot([0.5, ridge, 8192], [0.5 * copy_gbps / 1e3, matmul_tflops, matmul_tflops], color=BLACK, linewidth=2)
+    axes.plot([ridge, ridge], [1, matmul_tflops], ":", color=_GRAY, linewidth=1.2)
+    axes.text(ridge * 1.08, 1.25, f"ridge point: {ridge:.0f} FLOP/byte", fontsize=9, color=_GRAY)
+    axes.text(ridge * 0.95, matmul_tflops * 1.35, f"bf16 matmul, {matmul_tflops:.0f} TFLOP/s", fontsize=9, color=_GRAY)
+    axes.text(9, 90, f"copy bandwidth, {copy_gbps:,.0f} GB/s", fontsize=9, color=_GRAY, ha="right")
+    said = []
+    for name, (x, *offset) in points.items():
+        y = min(x * copy_gbps / 1e3, matmul_tflops)
+        axes.plot([x], [y], "o", color=BLUE, markeredgecolor=BLACK, markersize=9, zorder=4)
+        look = {
+            "textcoords": "offset points",
+            "fontsize": 9,
+            "va": "center",
+            "ha": "left" if offset[0] > 0 else "right",
+        }
+        axes.annotate(name, (x, y), offset, **look)
+        said.append(f"{name} {x:,.0f} FLOP/byte")
+    x, y, name = measured
+    axes.plot([x], [y], "s", color=ORANGE, markeredgecolor=BLACK, markersize=8, zorder=5)
+    words = f"{name}: {y:.1f} TFLOP/s"
+    look = {"textcoords": "offset points", "fontsize": 9, "color": _INK_ORANGE, "va": "center"}
+    axes.annotate(words.replace(", ", ",\n"), (x, y), (-9, 8), ha="right", **look)
+    return picture(title, figure, f"{'; '.join(said)}. The ridge point lies at {ridge:.0f}. {words}.")
+
+
+def sums_by_order(often: dict, title: str, about: str) -> Panel:
+    """How many orders of addition give each sum.
+
+    Args:
+        often: {distance from the exact sum in ulps: number of orders}.
+        title: the finding.
+        about: what is shown, for the caption.
+    """
+    figure = canvas(height=260)
+    axes = figure.add_axes((0.08, 0.2, 0.9, 0.72))
+    for distance, orders in often.items():
+        axes.bar(
+            distance, orders, 0.7, color=ORANGE if distance else SKY, hatch="//" if distance else "", edgecolor="white"
+        )
+        axes.annotate(
+            f"{orders}", (distance, orders), (0, 6), textcoords="offset points", fontsize=9, ha="center", va="center"
+        )
+    low, high = min(often), max(often)
+    axes.set(xlim=(low - 0.8, high + 0.8), ylim=(0, 1.12 * max(often.values())), yticks=[])
+    axes.set_xticks(range(low, high + 1), [f"{at:+d}" if at else "0" for at in range(low, high + 1)], fontsize=9)
+    axes.set_xlabel("distance from the fp64 sum, in fp32 ulps", fontsize=9)
+    axes.text(0, 1.02, "orders that give this sum", fontsize=9, transform=axes.transAxes)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    numbers = ", ".join(f"{distance:+d}: {orders}" for distance, orders in often.items())
+    return picture(title, figure, f"{about}. {numbers}.")
