@@ -128,7 +128,7 @@ def normalise_bytes(x, eps):
 
 NORMALISE = Task(
     id="05b.2",
-    title="Normalise, and keep the statistics",
+    title="Normalize and return the statistics",
     points=5,
     functions={"normalise": normalise},
     kernel=True,

@@ -496,7 +496,7 @@ def top_k(rng, x):
 
 ENTROPY = Task(
     id="06.6",
-    title="Entropy in one reading",
+    title="Entropy in one read",
     points=5,
     functions={"entropy": entropy},
     kernel=True,

@@ -123,12 +123,15 @@ def curves(
     return picture(title, figure, alt)
 
 
-def counts(frequencies: dict, mark: tuple, title: str, alt: str, x: str, y: str) -> Panel:
-    """Bars of how often each value occurs, {value: how often}, and a line at another value, mark: (value, words)."""
+def counts(frequencies: dict, mark: tuple, title: str, alt: str, x: str, y: str, width: float = 0.7) -> Panel:
+    """Bars of how often each value occurs, {value: how often}, and a line at another value, mark: (value, words).
+
+    width: of a bar, as a share of the step between values.
+    """
     figure = canvas(height=300)
     axes = figure.add_axes((0.08, 0.17, 0.9, 0.8))
     step = min((b - a for a, b in zip(sorted(frequencies), sorted(frequencies)[1:])), default=1)
-    axes.bar(list(frequencies), list(frequencies.values()), 0.7 * step, color=RED, hatch="//", edgecolor="white")
+    axes.bar(list(frequencies), list(frequencies.values()), width * step, color=RED, hatch="//", edgecolor="white")
     most = max(frequencies.values())
     for value, often in frequencies.items():
         axes.text(value, often, f" {often} ", ha="center", va="bottom", fontsize=9)

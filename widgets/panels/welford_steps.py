@@ -1,4 +1,4 @@
-"""The Welford panel: a row streamed tile by tile, a mean and squared deviations for each lane, merged at the end."""
+"""The Welford panel: a row streamed tile by tile, a mean and squared deviations per accumulator, merged at the end."""
 
 import numpy as np
 from matplotlib.collections import LineCollection
@@ -14,7 +14,7 @@ LAST = TILES + 2  # after the tiles: the row's mean, then the merge
 
 
 def welford_steps(step: int = 2) -> Panel:
-    """A row of 14 elements around 10,000 goes through 4 lanes.
+    """A row of 14 elements around 10,000 goes through a tile of 4 accumulators.
 
     Args:
         step: Tiles read so far; then the row's mean, then the merge.
@@ -22,7 +22,7 @@ def welford_steps(step: int = 2) -> Panel:
     figure = canvas(height=340)
     lanes = figure.add_axes((0.09, 0.13, 0.55, 0.8))
     lanes.set(xlim=(-0.5, LANES - 0.35), ylim=(MEAN - 2.9, MEAN + 2.9), xticks=range(LANES))
-    lanes.set_xticklabels([f"lane {lane}" for lane in range(LANES)], fontsize=9.5)
+    lanes.set_xticklabels([f"acc. {lane}" for lane in range(LANES)], fontsize=9.5)
     lanes.set_yticks([MEAN - 2, MEAN, MEAN + 2], [f"{MEAN + d:,}" for d in (-2, 0, 2)], fontsize=9)
     lanes.spines[["top", "right"]].set_visible(False)
     lanes.tick_params(bottom=False)
@@ -70,32 +70,32 @@ def welford_steps(step: int = 2) -> Panel:
         gaps.set_segments([[(lane, mean[lane]), (lane, row_mean)] for lane in known] if merged else [])
         own, apart = float(deviations.sum()), float((count * (mean - row_mean) ** 2).sum()) if merged else 0.0
         for bar, text, name, size, bottom in (
-            (within, within_name, "in the lanes", own, 0.0),
-            (between, between_name, "between them", apart, own),
+            (within, within_name, "within", own, 0.0),
+            (between, between_name, "between", apart, own),
         ):
             bar.set_height(size)
             bar.set_y(bottom)
             text.set_text(f"{name}\n{size:.1f}" if size > 0.12 * whole_row else "")
             text.set_y(bottom + size / 2)
         if not step:
-            return f"Nothing is read yet: {len(ROW)} elements around {MEAN:,} will pass {LANES} lanes in {TILES} tiles."
+            return f"Nothing is read yet: {len(ROW)} elements around {MEAN:,}, {LANES} accumulators, {TILES} tiles."
         elements = ", ".join(f"{x:,.1f}" for x in ROW[:end:LANES])
         if step <= TILES:
             some = "one element" if end <= LANES else f"{int(count[0])} elements ({elements})"
             return (
-                f"Tile {step} of {TILES}: each lane takes its next element (large dot) and moves its mean (line). "
-                f"It adds to its squared deviations. Lane 0 has read {some}: mean {mean[0]:,.2f}, squared deviations "
-                f"{number(deviations[0], digits=3)}. All lanes together: {own:.1f}."
+                f"Tile {step} of {TILES}: each accumulator takes an element (large dot) and moves its mean (line). "
+                f"It adds to its squared deviations. Accumulator 0 has read {some}: mean {mean[0]:,.2f}, squared "
+                f"deviations {number(deviations[0], digits=3)}. All accumulators together: {own:.1f}."
             )
         if not merged:
             return (
-                f"The lanes' means, weighted by {', '.join(f'{n:.0f}' for n in count)} elements, give the row's mean, "
-                f"{row_mean:,.2f}. Within the lanes the squared deviations add up to {own:.1f}, but the row's "
-                f"are {whole_row:.1f}: each lane measured from its own mean."
+                f"The accumulators' means, weighted by {', '.join(f'{n:.0f}' for n in count)} elements, give the row's "
+                f"mean, {row_mean:,.2f}. Within the accumulators the squared deviations add up to {own:.1f}, but "
+                f"the row's are {whole_row:.1f}: each accumulator measured from its own mean."
             )
         return (
-            f"The merge: per element a lane adds the squared distance of its mean to the row's mean (orange). Together "
-            f"they add {apart:.1f}. {own:.1f} + {apart:.1f} = {own + apart:.1f}, which is the row's "
+            f"The merge: per element, an accumulator adds the squared distance of its mean to the row's mean (orange). "
+            f"Together they add {apart:.1f}. {own:.1f} + {apart:.1f} = {own + apart:.1f}, which is the row's "
             f"sum of squared deviations; over {len(ROW)} elements the variance is {whole_row / len(ROW):.2f}."
         )
 
