@@ -35,10 +35,11 @@ def test_a_step_multiplies(name, options):
     torch.testing.assert_close(matmul_step(a, b, options).double(), expected, rtol=1e-2, atol=0.3)
 
 
-def test_a_part_of_the_tiles():
-    a, b = (torch.ones(shape, dtype=BF16, device=DEVICE) for shape in ((256, 64), (64, 128)))
-    options = STEPS["BLOCK_K 64"]
-    assert (matmul_step(a, b, options, tiles=1)[:128] == 64).all()
+@pytest.mark.parametrize("name, rows, cols", [("BLOCK_K 64", 128, 256), ("groups of 8", 256, 128)])
+def test_two_tiles_lie_side_by_side_or_in_a_group_below_each_other(name, rows, cols):
+    a, b = (torch.ones(shape, dtype=BF16, device=DEVICE) for shape in ((256, 64), (64, 256)))
+    c = matmul_step(a, b, STEPS[name], tiles=2)
+    assert (c[:rows, :cols] == 64).all() and c[rows:].isnan().all() and c[:, cols:].isnan().all()
 
 
 def test_sizes_that_the_tile_does_not_divide_are_refused():

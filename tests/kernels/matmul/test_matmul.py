@@ -1,16 +1,19 @@
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from instruments import backend
+from instruments.backend import tl, triton
 from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels.matmul import persistent
 from kernels.matmul import tiled as m
 from kernels.matmul.shared_memory import pipeline_buffers, tile_shared
+from kernels.matmul.tile_order import grouped_tile
 from kernels.matmul.tiled import PATHS, matmul, matmul_reference, matmul_traffic, regime
-from kernels.shared.device import INTERPRETED, has_descriptors
+from kernels.shared.device import INTERPRETED, has_descriptors, tensor_descriptor
 from tests.kernels.tools import BF16, DEVICE, DTYPES, FP16, FP32, assert_close, randn
 
 LADDER = ("dot", "tiled", "grouped")  # that multiply any dtype
@@ -44,10 +47,19 @@ def test_persistent_copies_only_what_descriptors_cannot_address(shape, transpose
     check(*operands(*shape, dtype, transposed), "persistent")
 
 
-def test_persistent_copies_rows_that_are_no_whole_number_of_16_bytes(monkeypatch):
-    """b's rows begin on 16 bytes but not on a sector, so that many rows of a have it copied; its 20 columns take 40."""
+@pytest.mark.parametrize("rows, pitch", [(3, 24), (4, 64)])
+def test_persistent_copies_b_to_cache_lines_for_many_rows_of_a(rows, pitch, monkeypatch):
+    """b's rows begin on 16 bytes but not on a sector; its 20 columns are no whole number of 16 bytes."""
+    strides = []
+
+    def describe(matrix, shape, stride, block):
+        strides.append(stride[0])
+        return tensor_descriptor(matrix, shape, stride, block)
+
     monkeypatch.setattr(persistent, "MANY_ROWS", 4)
-    check(randn(4, 32, dtype=FP16), randn(32, 24, dtype=FP16, seed=1)[:, :20], "persistent")
+    monkeypatch.setattr(persistent, "tensor_descriptor", describe)
+    check(randn(rows, 32, dtype=FP16), randn(32, 24, dtype=FP16, seed=1)[:, :20], "persistent")
+    assert strides[:2] == [32, pitch]
 
 
 def test_which_matrices_a_descriptor_can_address():
@@ -123,6 +135,7 @@ def test_traffic_is_what_the_meter_counts(M, N, K, path):
     model = matmul_traffic(M, N, K, FP16, PATHS[path].tiles[0])
     assert report.clean and (report.traffic.read, report.traffic.written) == (model.read, model.written)
     once = matmul_traffic(M, N, K, FP16)
+    assert model.flops == once.flops == 2 * M * N * K and model.launches == once.launches == 1
     assert (report.unique.read, report.unique.written) == (once.read, once.written)
 
 
@@ -133,15 +146,23 @@ def test_the_matrix_instruction_of_each_generation(arch, instruction):
     assert kernel.matrix_instruction == instruction and (kernel.spills == 0 or arch == 75)
 
 
-def test_grouping_visits_every_tile_once():
-    tiles = set()
+@triton.jit
+def tile_order_kernel(out_ptr, M, N, BLOCK: tl.constexpr, GROUP_M: tl.constexpr):
+    """out [programs, 2]: the tile of each program."""
+    tile_m, tile_n = grouped_tile(tl.program_id(0), M, N, BLOCK, BLOCK, GROUP_M)
+    tl.store(out_ptr + 2 * tl.program_id(0), tile_m)
+    tl.store(out_ptr + 2 * tl.program_id(0) + 1, tile_n)
+
+
+def test_a_group_of_rows_is_computed_column_by_column_and_the_last_group_is_lower():
+    """10 by 5 tiles, ragged on both sides: any order of all tiles would multiply right, but share less in L2."""
     with backend.captured() as launches:
         matmul(randn(600, 8), randn(8, 300), path="grouped")
-    (grid,) = launches[0].grid
-    for program in range(grid):
-        group, height = program // (8 * 5), min(10 - program // 40 * 8, 8)
-        tiles.add((group * 8 + program % 40 % height, program % 40 // height))
-    assert grid == 50 and tiles == {(i, j) for i in range(10) for j in range(5)}
+    assert launches[0].grid == (50,)
+    out = torch.full((50, 2), -1, dtype=torch.int32, device=DEVICE)
+    tile_order_kernel[(50,)](out, 600, 300, BLOCK=64, GROUP_M=8)
+    groups = (range(8), range(8, 10))
+    assert out.tolist() == [[row, col] for group in groups for col in range(5) for row in group]
 
 
 @pytest.mark.parametrize("arch, buffers", [(80, (1, 1, 2)), (90, (1, 2, 3)), (100, (1, 2, 3)), (120, (1, 1, 2))])
@@ -180,6 +201,10 @@ def test_bad_options_are_named():
 
 def test_fp32_is_exact_unless_tf32_is_asked_for():
     check(*operands(32, 32, 64, FP32), "grouped")
+    x = torch.empty(256, 256, dtype=FP32, device=DEVICE)
+    for precision, expected in (("ieee", False), ("tf32", True)):
+        (kernel,) = compiled(matmul, x, x, path="tiled", precision=precision, arch=80)
+        assert (".tf32" in kernel.ptx) == expected
 
 
 class Properties:
@@ -197,6 +222,10 @@ def test_the_gpu_is_asked_whether_the_persistent_kernel_fits(monkeypatch, major,
     assert has_descriptors(torch.device("cuda", 0), persistent.SHARED) == able and has_descriptors(torch.device("cpu"))
     has_descriptors.cache_clear()
     monkeypatch.setattr(m, "has_descriptors", lambda device, shared: able)
+    for itemsize, expected in ((2, "persistent" if able else "grouped"), (4, "grouped")):
+        on_gpu = SimpleNamespace(itemsize=itemsize, device="cuda", is_cuda=True)
+        on_cpu = SimpleNamespace(itemsize=itemsize, device="cpu", is_cuda=False)
+        assert (m._choose_path(on_gpu, None), m._choose_path(on_cpu, None)) == (expected, "grouped")
     a = torch.empty(2, 2, dtype=FP16, device=DEVICE)
     if not able:
         with pytest.raises(
