@@ -336,10 +336,10 @@ def stopped_by(log: list, finished: sandbox.Finished) -> dict:
     """{task id: why it ended the run}: the task whose cell hung or died."""
     ended = [r for r in log if r["event"] == "end"]
     stopped = {r["task"]: r["text"] for r in ended if r["status"] in ("died", "timeout") and r["task"]}
-    if finished.code is None:  # the whole run was ended: the cell that had begun is to blame
-        begun = [r for r in log if r["event"] == "start"]
-        if len(begun) > len(ended) and begun[-1]["task"]:
-            stopped[begun[-1]["task"]] = finished.why or "the time for the whole notebook ran out"
+    begun = [r for r in log if r["event"] == "start"]
+    if len(begun) > len(ended) and begun[-1]["task"]:  # the whole run was ended: the cell that had begun is to blame
+        why = "the process that ran it was ended" if finished.code else "the time for the whole notebook ran out"
+        stopped[begun[-1]["task"]] = finished.why or why
     return stopped
 
 

@@ -121,7 +121,7 @@ BALANCE = Task(
         Mistake("the bias moved in proportion to the excess load", "Move it by one step.", proportional=True),
     ),
     hints={
-        "values": "P is the mean, over the tokens of one sequence, of a score over the sum of its token's scores.",
+        "values": "Compute f, P and the mean load of a small input by hand, as fractions, and compare.",
         "form": "All three return fp32: [sequences], the shape of logits, [number of experts].",
         "state": "Work on new tensors. An input that requires a gradient accumulates it from call to call.",
     },
