@@ -31,7 +31,7 @@ GROUP_M = 8
 REDUCTIONS = ("two launches", "atomics")
 #: Up to 16 rows of a: wide along the direction in which b is contiguous. Constants of the kernel by its names for them.
 BY_ROWS = {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_K": 64, "num_warps": 4, "num_stages": 4}
-BY_COLUMNS = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 256, "num_warps": 4, "num_stages": 4}
+BY_COLUMNS = {"BLOCK_M": 16, "BLOCK_N": 32, "BLOCK_K": 128, "num_warps": 4, "num_stages": 6}
 #: The tile of more rows of a, up to the number beside it.
 TILES = (
     (64, {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 128, "num_warps": 4, "num_stages": 4}),
