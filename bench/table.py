@@ -31,6 +31,7 @@ LESSONS = {
     r"copy": "01",
     r"row_sum": "02",
     r"matmul_bias_gelu|add$|pointwise|bias_gelu|swiglu(_backward)?$": "04",
+    r"matmul_few_rows|matmul_long_k|matmul_waves": "10",
     r"matmul": "03",
     r"rmsnorm_quantize|swiglu_quantize|quantize|dequantize|weight_only": "09",
     r"rmsnorm|add_rmsnorm": "05",
