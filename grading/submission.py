@@ -337,7 +337,7 @@ def stopped_by(log: list, finished: sandbox.Finished) -> dict:
     ended = [r for r in log if r["event"] == "end"]
     stopped = {r["task"]: r["text"] for r in ended if r["status"] in ("died", "timeout") and r["task"]}
     begun = [r for r in log if r["event"] == "start"]
-    if len(begun) > len(ended) and begun[-1]["task"]:  # the whole run was ended: the cell that had begun is to blame
+    if finished.code != 0 and len(begun) > len(ended) and begun[-1]["task"]:  # the cell that had begun ended the run
         why = "the process that ran it was ended" if finished.code else "the time for the whole notebook ran out"
         stopped[begun[-1]["task"]] = finished.why or why
     return stopped
