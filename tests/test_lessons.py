@@ -95,9 +95,12 @@ THREADS = {
     "08d": (30, 60),
     "09": (30, 60),
     "09b": (30, 60),
+    "10": (30, 60),
+    "11": (30, 60),
+    "11b": (30, 60),
+    "11c": (30, 60),
     "12": (30, 60),
     "13": (30, 60),
-    "10": (30, 60),
 }
 SHOWN_LINES, OUTPUT_LINES = 15, 8
 #: Words of this course's first edition, for which the field has its own.
