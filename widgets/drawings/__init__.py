@@ -10,6 +10,7 @@ hopper_parts.py  lesson 03b: slots in shared memory, warps with roles, what the 
 fusion.py     lesson 04: a round trip, and the kernels of a layer over time
 attention.py  the tensors of attention, and what streams past a program
 decode.py     lesson 08d: intensities on a roofline, heads packed into a tile, a KV cache in pages
+epilogues.py  lesson 07: an accumulator on its way from the K loop to the store
 regimes.py    lesson 10: matmul shapes on a roofline, the sums of one set of numbers in many orders
 fp8.py        FP8 matmuls: the bits that an accumulator keeps, promotion, the layout of scales
 moe.py        a token's way through its experts, and the exchange of rows between ranks
