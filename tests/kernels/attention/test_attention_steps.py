@@ -7,7 +7,7 @@ from instruments.compiled import compiled
 from instruments.meter import meter
 from kernels.attention import attention_reference, flash_attention
 from kernels.attention.forward_steps import STEPS, attention_steps
-from tests.kernels.tools import BF16, DEVICE, FP16, assert_close, randn
+from tests.kernels.tools import BF16, DEVICE, FP16, SPILLS, assert_close, randn
 
 
 @pytest.mark.parametrize("sequence, head_dim, dtype", [(200, 64, BF16), (128, 128, FP16)])
@@ -44,7 +44,10 @@ def test_machine_code_per_tile_of_keys():
     assert loops["split loop"][1]["FSEL"] == 32  # the diagonal's loop
     assert main["split loop"]["FMUL"] == 96 == main["scale folded"]["FMUL"] + 30
     assert all(loop["MUFU"] == 34 for loop in main.values())
-    assert sum(main["longest first"].values()) == sum(code(path="fast")[1][0].values())  # flash_attention's own
+    own = code(path="fast")[1][0]  # flash_attention's own
+    arithmetic = {"HGMMA", "MUFU", "FMUL", "FFMA", "FADD", "FSEL", "FMNMX", "UTMALDG"}  # of moves, 3.9 makes four more
+    assert {op: main["longest first"].get(op) for op in arithmetic} == {op: own.get(op) for op in arithmetic}
+    assert abs(sum(main["longest first"].values()) - sum(own.values())) <= (0 if SPILLS == 0 else 8)
 
 
 def test_what_it_asks_for():
