@@ -4,10 +4,10 @@ from instruments.results import Span, Timeline
 from widgets.drawings.moe import busy_share, exchange, recorded_lanes, tile_schedule, time_of, timeline, token_path
 from widgets.toolkit.panel import PURPLE
 
-APART = {"link": [(0, 1e-3, "dispatch"), (3e-3, 4e-3, "combine")], "experts": [(1e-3, 3e-3, "products")]}
+APART = {"link": [(0, 1e-3, "dispatch"), (3e-3, 4e-3, "combine")], "experts": [(1e-3, 3e-3, "matmuls")]}
 CHUNKS = {
     "link": [(0, 5e-4, "dispatch"), (5e-4, 1e-3, "dispatch"), (1.5e-3, 2e-3, "combine"), (2.5e-3, 3e-3, "combine")],
-    "experts": [(5e-4, 1.5e-3, "products"), (1.5e-3, 2.5e-3, "products")],
+    "experts": [(5e-4, 1.5e-3, "matmuls"), (1.5e-3, 2.5e-3, "matmuls")],
 }
 
 
@@ -90,7 +90,7 @@ def test_a_recorded_step_becomes_lanes():
 
 
 def test_the_time_of_a_step_is_shared_out():
-    """Rank 0 is ready at 10, rank 1 at 30; rows travel to 50; the second rank's product runs while rows come back."""
+    """Rank 0 is ready at 10, rank 1 at 30; rows travel to 50; the second rank's matmul runs while rows come back."""
 
     def spans(*parts):
         return [Span(lane=lane, name=lane, start=float(start), us=float(end - start)) for lane, start, end in parts]
