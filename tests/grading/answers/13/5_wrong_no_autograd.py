@@ -1,4 +1,4 @@
-# wrong, exception: a setup_context
+# wrong, exception: register_autograd takes
 import torch
 
 from instruments.backend import tl, triton

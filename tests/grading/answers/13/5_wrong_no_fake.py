@@ -1,4 +1,4 @@
-# wrong, exception: need a fake function
+# wrong, exception: Give each op a fake function
 import torch
 
 from instruments.backend import tl, triton

@@ -1,4 +1,4 @@
-# wrong, exception: need a fake function
+# wrong, exception: call the op, not the function
 import torch
 
 from instruments.backend import tl, triton

@@ -1,4 +1,4 @@
-# wrong, exception: whatever the strides
+# wrong, exception: promises other strides
 import torch
 
 from instruments.backend import tl, triton
