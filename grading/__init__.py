@@ -15,7 +15,7 @@ def __getattr__(name: str):
 
         return getattr(notebook, name)
     if name == "progress":
-        from grading.tally import Progress
+        from instruments.progress import Progress
 
         return Progress
     raise AttributeError(f"module 'grading' has no attribute {name!r}")
