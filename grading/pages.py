@@ -8,8 +8,8 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
-from grading.record import Submission
-from grading.wording import WORDS, reason, standing, who
+from grading.record import Results, Submission
+from grading.wording import WORDS, by_hand, reason, standing, who
 
 
 def names(records: list[Submission]) -> dict[str, str]:
@@ -25,14 +25,9 @@ def names(records: list[Submission]) -> dict[str, str]:
     return files
 
 
-def learner_page(learner: str, records: list[Submission]) -> str:
-    """All that one learner handed in."""
-    return PAGES.get_template("learner.html.j2").render(title=f"Grades of {learner}", records=records)
-
-
-def class_page(records: list[Submission], aside: list[str] = ()) -> str:
-    """What needs a person, and for each exercise who has what."""
-    handed, exercises = defaultdict(list), defaultdict(list)
+def class_page(results: Results) -> str:
+    """What needs a person, who is missing, and for each exercise who has what."""
+    handed, exercises, records, aside = defaultdict(list), defaultdict(list), results.submissions, results.left_aside
     for record in records:
         handed[who(record)].append(record)
         if record.is_graded:
@@ -40,11 +35,13 @@ def class_page(records: list[Submission], aside: list[str] = ()) -> str:
     attention = [f"{who(record)}: {reason(record)}" for record in records if not record.is_graded]
     twice = {name: ", ".join(r.path for r in those) for name, those in handed.items() if len(those) > 1}
     attention += [f"{name}: handed in more than once ({paths}). Decide which counts." for name, paths in twice.items()]
+    attention += [f"A remark without a mark: {remark}" for remark in results.remarks_without_a_mark]
     if aside:
         attention.append(f"Left aside, because they are no notebooks: {', '.join(aside[:20])}.")
     return PAGES.get_template("class.html.j2").render(
         title="Grades",
         records=records,
+        results=results,
         attention=attention,
         exercises=dict(sorted(exercises.items())),
         pages=names(records),
@@ -60,5 +57,6 @@ PAGES = jinja2.Environment(
     lstrip_blocks=True,
 )
 PAGES.globals.update(WORDS=WORDS, standing=standing)
+PAGES.filters["by_hand"] = by_hand
 PAGES.filters["code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 PAGES.filters["number"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
