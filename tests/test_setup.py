@@ -532,9 +532,11 @@ def test_readme_says_where_to_report_a_mistake():
     assert (address if address else "no public address yet") in text
 
 
-def test_jupyterlab_asks_for_no_news():
+def test_jupyterlab_asks_for_no_news_and_wraps_long_lines():
     """`make setup` writes these settings where JupyterLab looks for those of its environment."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    settings = json.loads(re.search(r"^LAB_SETTINGS := (.+)$", makefile, re.MULTILINE)[1])
+    words = re.search(r"^LAB_SETTINGS := ((?:.+\\\n)*.+)$", makefile, re.MULTILINE)[1]
+    settings = json.loads(words.replace("\\\n", ""))
     assert settings["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
+    assert settings["@jupyterlab/notebook-extension:tracker"]["codeCellConfig"]["lineWrap"] is True
     assert "'$(LAB_SETTINGS)' >.venv/share/jupyter/lab/settings/overrides.json" in makefile
