@@ -331,6 +331,24 @@ def test_sliders_move_caption_and_picture(name, show, keep, capsys):
     _report(capsys, name, "key press to changed picture", page.evaluate("window.latencies"))
 
 
+def test_no_picture_hides_a_part_beside_the_file_browser(show, keep):
+    calls = "; ".join(f"display({name}(**{example.arguments!r}))" for name, example in PANELS.items())
+    page = show(f"from IPython.display import display\nfrom widgets import *\n{calls}")
+    page.set_viewport_size({"width": 900, "height": 1000})
+    page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+    try:
+        page.wait_for_function("document.querySelector('.bytes-first-card').clientWidth < 500")
+        keep(page, "beside_the_file_browser")
+        hidden = page.evaluate(
+            """() => [...document.querySelectorAll('.bytes-first-card img')].map(i => i.parentElement)
+                .map(box => box.scrollWidth - box.clientWidth)"""
+        )
+        assert len(hidden) == len(PANELS) and set(hidden) == {0}
+    finally:
+        page.set_viewport_size({"width": 1280, "height": 1000})
+        page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+
+
 def test_a_screen_reader_gets_names_and_values(show):
     """As Chromium's accessibility tree has them: a slider's name, and the number of rows rather than its logarithm."""
     page = show("from widgets import fusion_savings\nfusion_savings()")
