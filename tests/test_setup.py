@@ -532,6 +532,16 @@ def test_readme_says_where_to_report_a_mistake():
     assert (address if address else "no public address yet") in text
 
 
+def test_a_dev_container_sets_the_course_up_and_forwards_the_port_of_make_lab():
+    """As far as that can be known without pulling its image."""
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    program, target = container["postCreateCommand"].split()
+    assert program == "make" and f"\n{target}: " in makefile
+    assert all(f"localhost:{port} " in makefile for port in container["forwardPorts"])
+    assert f"python{container['image'].rpartition(':')[2]} " in makefile  # among those that make setup looks for
+
+
 def test_jupyterlab_asks_for_no_news_and_wraps_long_lines():
     """`make setup` writes these settings where JupyterLab looks for those of its environment."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
