@@ -114,7 +114,7 @@ def gradebook(results: Results) -> str:
     out, columns = io.StringIO(), ("learner", "exercise", "status", *MARKS, "file", "notes", *tasks)
     table = csv.DictWriter(out, columns, lineterminator="\n")
     table.writeheader()
-    for record in sorted(records, key=lambda r: (r.learner, r.exercise, r.path)):
+    for record in sorted(records, key=lambda r: (r.learner.casefold(), r.exercise, r.path)):
         row = {"learner": _cell(record.learner), "exercise": record.exercise, "status": record.status}
         notes = ["not on the roster"] * (record.learner in unlisted) + record.notes + list(map(by_hand, record.remarks))
         row |= {"file": _cell(record.path), "notes": _cell("; ".join(notes))}

@@ -159,7 +159,7 @@ def summary(records: list) -> str:
     marks, others = ([r for r in records if r.is_graded is graded] for graded in (True, False))
     words = f"{len(marks)} graded"
     if others:
-        words += f"; {len(others)} without a mark: {', '.join(map(who, others[:10]))}" + ", ..." * (len(others) > 10)
+        words += f"; {len(others)} without a mark: {'; '.join(map(who, others[:10]))}" + "; ..." * (len(others) > 10)
     one_learner = len({record.learner for record in records}) == 1
     if one_learner and len({record.exercise for record in marks}) == len(marks) > 0:
         totals = (sum(getattr(r, name) for r in marks) for name in ("points", "pending_points", "max_points"))

@@ -55,7 +55,7 @@ class Handed:
                 stream = zipfile.ZipFile(stream).open(self.member) if self.member else stream
                 content = stream.read(MAX_FILE + 1)  # the size that a zip states may be a lie
         except Exception as error:  # zipfile and zlib have errors of their own
-            raise Unreadable(f"{self.path}: cannot be read ({getattr(error, 'strerror', '') or error})") from None
+            raise Unreadable(f"{self.path}: {getattr(error, 'strerror', '') or error}") from None
         if len(content) > MAX_FILE:
             raise Unreadable(f"{self.path}: larger than {MAX_FILE >> 20} MiB; clear the outputs and hand it in again")
         return content

@@ -42,7 +42,7 @@ def roster(path: Path, learners: list) -> list[str]:
 def remarks(path: Path) -> list[Remark]:
     """The remarks of a file, none where there is no file; BadTable for a line that is none."""
     table = csv_rows(path, str(path)) if path.exists() else []
-    return [_remark(place, cells) for place, cells in table if cells != COLUMNS[: len(cells)]]
+    return [_remark(place, cells) for place, cells in table if list(map(same, cells)) != COLUMNS[: len(cells)]]
 
 
 def _remark(place: str, cells: list) -> Remark:
@@ -62,7 +62,7 @@ def _remark(place: str, cells: list) -> Remark:
 def results(records: list[Submission], aside: list, roster: list, remarks: list[Remark]) -> Results:
     """The records with these remarks and their points, in place of earlier ones, and who is missing."""
     submissions, left = [], list(remarks)
-    for record in sorted(records, key=lambda record: record.path):
+    for record in sorted(records, key=lambda record: record.path.casefold()):
         number = record.exercise.partition("_")[0] if record.is_graded else None
         mine = [r for r in remarks if same(r.learner) == same(record.learner) and re.split("[._]", r.on)[0] == number]
         left = [remark for remark in left if remark not in mine]

@@ -52,8 +52,8 @@ def _plain(value):
 
 
 def who(record: Submission) -> str:
-    """A submission by its learner and its notebook."""
-    return f"{record.learner}, {record.exercise or record.path}"
+    """A submission by its learner and its notebook, where that has a name of its own."""
+    return ", ".join(dict.fromkeys((record.learner, record.exercise or record.path)))
 
 
 def standing(record: Submission) -> str:

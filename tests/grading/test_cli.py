@@ -44,8 +44,8 @@ def test_a_class_is_told_by_learner_and_notebook(log, tmp_path, capsys):
     assert "ann, 01_roofline: 0 of 2 points" in out and "left aside: roster.csv" in out
     assert r"01.1  failed        0 of 2  <b>the tail</b> \x1b[31m of `y`" in out and "\x1b" not in out + err
     assert "dora, dora/homework.ipynb: not graded (the grader failed (exit status 3" in out
-    assert "kim, kim: cannot be read (no notebook in it (it holds nothing))" in out
-    assert out.splitlines()[-1] == "2 graded; 2 without a mark: dora, dora/homework.ipynb, kim, kim"
+    assert "\nkim: cannot be read (no notebook in it (it holds nothing))" in out
+    assert out.splitlines()[-1] == "2 graded; 2 without a mark: dora, dora/homework.ipynb; kim"
 
 
 def test_ones_own_work_is_told_by_notebook_and_has_a_total(log, tmp_path, monkeypatch, capsys):

@@ -55,7 +55,7 @@ def test_a_roster_that_cannot_be_used_is_told_by_its_line(content, said, tmp_pat
 
 
 def test_remarks_are_read_as_a_spreadsheet_leaves_them(tmp_path):
-    content = 'learner,on,points,comment\nann,5.3,2,\nbob,05_rmsnorm,-1,"late, as agreed"\n,,,\nkim,05b.1,,Fine.\n'
+    content = 'Learner,on,Points,comment\nann,5.3,2,\nbob,05_rmsnorm,-1,"late, as agreed"\n,,,\nkim,05b.1,,Fine.\n'
     assert tables.remarks(table(tmp_path, content)) == [
         Remark(learner="ann", on="05.3", points=2),
         Remark(learner="bob", on="05_rmsnorm", points=-1, comment="late, as agreed"),
@@ -113,3 +113,8 @@ def test_who_is_missing_and_who_is_not_on_the_roster():
     assert (found.handed_in_nothing, found.not_on_the_roster) == (["Ann  Lee"], ["zoe"])
     found = tables.results(records, [], [], [])
     assert found.handed_in_nothing == found.not_on_the_roster == []
+
+
+def test_submissions_stand_in_the_order_of_the_alphabet():
+    found = tables.results([graded("Zoe"), graded("ann"), graded("Bob")], [], [], [])
+    assert [record.learner for record in found.submissions] == ["ann", "Bob", "Zoe"]
