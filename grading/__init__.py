@@ -1,5 +1,4 @@
-"""Automated grading: `check`, `inputs` and `progress` in a notebook, `grade` on the command line; see
-docs/grading.md."""
+"""Automated grading: `check`, `inputs`, `progress` in a notebook, `grade` on the command line; see docs/grading.md."""
 
 import sys
 
