@@ -56,7 +56,7 @@ def _remark(place: str, cells: list) -> Remark:
     try:
         return msgspec.convert(known | {"on": on}, Remark, strict=False)
     except ValueError as error:
-        raise BadTable(f"{place}: {error}") from None
+        raise BadTable(f"{place}: expected a learner, and whole points or none ({error})") from None
 
 
 def results(records: list[Submission], aside: list, roster: list, remarks: list[Remark]) -> Results:
