@@ -27,26 +27,19 @@ def names(records: list[Submission]) -> dict[str, str]:
 
 def class_page(results: Results) -> str:
     """What needs a person, who is missing, and for each exercise who has what."""
-    handed, exercises, records, aside = defaultdict(list), defaultdict(list), results.submissions, results.left_aside
-    for record in records:
-        handed[who(record)].append(record)
-        if record.is_graded:
-            exercises[record.exercise].append(record)
-    attention = [f"{who(record)}: {reason(record)}" for record in records if not record.is_graded]
-    twice = {name: ", ".join(r.path for r in those) for name, those in handed.items() if len(those) > 1}
-    attention += [f"{name}: handed in more than once ({paths}). Decide which counts." for name, paths in twice.items()]
-    attention += [f"A remark without a mark: {remark}" for remark in results.remarks_without_a_mark]
-    if aside:
-        attention.append(f"Left aside, because they are no notebooks: {', '.join(aside[:20])}.")
+    levels = sorted({record.isolation for record in results.submissions if record.is_graded})
+    files = names(results.submissions)
     return PAGES.get_template("class.html.j2").render(
-        title="Grades",
-        records=records,
-        results=results,
-        attention=attention,
-        exercises=dict(sorted(exercises.items())),
-        pages=names(records),
-        levels=sorted({record.isolation for record in records if record.is_graded}),
+        title="Grades", records=results.submissions, results=results, pages=files, levels=levels
     )
+
+
+def alike(hints: list[str]) -> list[tuple[int, str]]:
+    """[(how many, one of them)] of hints that came more than once, but for their numbers, which differ by the seed."""
+    groups = defaultdict(list)
+    for hint in hints:
+        groups[re.sub(r"-?\d[\d.,]*(e[+-]?\d+)?", "0", hint)].append(hint)
+    return [(len(group), group[0]) for group in groups.values() if len(group) > 1]
 
 
 PAGES = jinja2.Environment(
@@ -56,7 +49,7 @@ PAGES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-PAGES.globals.update(WORDS=WORDS, standing=standing)
+PAGES.globals.update(WORDS=WORDS, standing=standing, who=who, reason=reason, alike=alike)
 PAGES.filters["by_hand"] = by_hand
 PAGES.filters["code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 PAGES.filters["number"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value
