@@ -62,7 +62,9 @@ def run(task_id: str, namespace: dict, folder: Path | str) -> dict:
         run.timed = facts.Call()
         with reporting(run.timed):
             function = namespace[spec["speed"]["function"]]
-            run.timed.operations = recorder.call("speed", function, random_arguments(spec["speed"]))[1].counts
+            run.timed.operations = recorder.call("speed", function, load_arguments(spec["speed"]["arguments"]))[
+                1
+            ].counts
         torch.cuda.empty_cache()
     run.launched = any(call.launches for calls in recorder.trace.values() for call in calls)
     if run.launched:
@@ -150,7 +152,7 @@ def reporting(record):
         record.error = facts.Error(type=type(root).__name__[:100], text=text, where=where, kernel=kernel)
 
 
-def load_arguments(case: list, source: Path) -> dict:
+def load_arguments(case: list, source: Path = Path()) -> dict:
     """{name: what the function gets}, fresh, on the device where kernels run."""
     arguments = {}
     for argument in case:
@@ -168,11 +170,6 @@ def load_arguments(case: list, source: Path) -> dict:
             value = DTYPES[argument["dtype"]]
         arguments[argument["name"]] = value
     return arguments
-
-
-def random_arguments(speed: dict) -> dict:
-    """The inputs of a timed call."""
-    return load_arguments(speed["arguments"], Path())
 
 
 def _state(arguments: dict) -> dict:
