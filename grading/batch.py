@@ -71,8 +71,9 @@ def pool_of(jobs: int, scheduler: str | None):
     if scheduler:
         from distributed import Client
 
-        with Client(scheduler) as client, client.get_executor(pure=False) as pool:
-            yield pool
+        with Client(scheduler) as client:  # its end cancels what an interrupted run still waits for
+            client.wait_for_workers(1, timeout=60)
+            yield client.get_executor(pure=False)
         return
     with ThreadPoolExecutor(jobs) as pool:
         try:

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 import nbformat
@@ -112,16 +113,14 @@ def grade(
     )
 
 
-def graded(
-    handed: Handed, cell_seconds: float, seed: int | None = None, seconds: float = SUBMISSION_SECONDS
-) -> Submission:
+def graded(handed: Handed, *limits) -> Submission:
     """The record of one submission, whatever happens: the file's faults and the grader's own are in it.
 
     A fault of the grader's is tried once more; after that the submission is ungraded, which is not a zero.
     """
     for _attempt in (1, 2):
         try:
-            return grade(handed, cell_seconds, seed, seconds)
+            return grade(handed, *limits)
         except Unreadable as error:
             return ungraded(handed, str(error), status="unreadable")
         except Missing as error:
@@ -136,9 +135,8 @@ def ungraded(handed: Handed, reason: str, status: str = "ungraded") -> Submissio
 
     status: "unreadable" where the file is at fault, "ungraded" where the grader or its machine is.
     """
-    record = Submission(path=handed.path, file=handed.place, learner=handed.learner, exercise="", status=status)
-    record.isolation, record.notes = sandbox.level(), [reason]
-    return record
+    about = dict(path=handed.path, file=handed.place, learner=handed.learner, exercise="", status=status)
+    return Submission(**about, isolation=sandbox.level(), notes=[reason])
 
 
 @dataclass
@@ -166,8 +164,7 @@ class Grading:
         for task in self.tasks:
             if task.id in self.answers.untouched:
                 self.done[task.id] = without_points(task, "not_attempted")
-        excluded: set = set()
-        fruitless = 0
+        excluded, fruitless = set(), 0
         while remaining := [task for task in self.tasks if task.id not in self.done]:
             if time.monotonic() > self.end:
                 by = f", by {', '.join(sorted(excluded))}" if excluded else ""
@@ -196,6 +193,9 @@ class Grading:
         cells = self._cells(run_folder, excluded, {task.id for task in ready})
         with self._player(play_folder, len(ready)) as play:
             log, finished = self._run_notebook(cells, run_folder, len(ready))
+            own = takewhile(lambda entry: entry["role"] != "answer", log)  # cells before any of the learner's
+            if faults := [entry["text"] for entry in own if entry["status"] not in ("", "ok")]:
+                return {}, f"a cell of the exercise itself failed: {faults[0]}"
             stopped = stopped_by(log, finished)
             evidence = self._evidence(ready, run_folder, log, stopped)
             play(evidence, [cell for cell in cells if cell[1] not in stopped], run_folder)

@@ -192,3 +192,23 @@ def test_dask_grades_as_this_machine_does(log, tmp_path):
             assert pool.submit(batch.machine).result() == batch.machine()
             records = batch.many(handed, tmp_path / "r", LIMITS, pool, MACHINE)
     assert [record.status for record in records] == ["graded", "ungraded"]
+
+
+def told_when_it_may_end(folder: Path) -> None:
+    """Work of a Dask worker that ends when `go` is there, or after 60 s with `late`."""
+    deadline = time.monotonic() + 60
+    while not (folder / "go").exists():
+        time.sleep(0.05)
+        if time.monotonic() > deadline:
+            (folder / "late").touch()
+            return
+
+
+def test_an_interrupted_run_on_dask_does_not_wait_for_the_workers(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        with pytest.raises(KeyboardInterrupt), batch.pool_of(0, cluster.scheduler_address) as pool:
+            futures = [pool.submit(told_when_it_may_end, tmp_path) for _ in range(3)]
+            raise KeyboardInterrupt
+        (tmp_path / "go").touch()
+    assert len(futures) == 3 and not (tmp_path / "late").exists()
