@@ -105,8 +105,9 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
         else:
             todo.setdefault(key, one)
     futures = {pool.submit(alone, one, limits): key for key, one in todo.items()}
-    for future in tqdm(as_completed(futures), "grading", len(futures), unit="submission", disable=None, leave=False):
-        key = futures[future]
+    bar = tqdm(None, "grading", len(futures), unit="submission", disable=None, leave=False)
+    for future in as_completed(futures):
+        key = futures.pop(future)
         try:
             record = future.result()
         except Exception as error:  # of the pool: costs the others nothing
@@ -114,6 +115,8 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
         if record.status != "ungraded":
             write_whole(folder / "records" / f"{key}.json", msgspec.json.encode(record))
         records[key] = record
+        bar.update()
+        del future  # whose result a Dask scheduler would have made again where the worker that holds it dies
     return [named(records[key], one) for key, one in zip(keys, handed)]
 
 
@@ -152,7 +155,6 @@ def alone(one: intake.Handed, limits: Limits) -> Submission:
 
 if __name__ == "__main__":
     end_on_signal()
-    learner, path, file, member, *rest = json.loads(sys.stdin.buffer.read())
-    limits = Limits(*rest)
-    record = graded(intake.Handed(learner, path, Path(file), member), limits.cell_seconds, limits.seed, limits.seconds)
+    learner, path, file, member, *limits = json.loads(sys.stdin.buffer.read())
+    record = graded(intake.Handed(learner, path, Path(file), member), *limits)
     print(msgspec.json.encode(clean(record)).decode())

@@ -70,15 +70,15 @@ def pristine(exercise: str, root: Path = ROOT) -> nbformat.NotebookNode:
 
 
 def grade(
-    handed: Handed | Path, cell_seconds: float, seed: int | None = None, seconds: float = SUBMISSION_SECONDS
+    handed: Handed | Path, cell_seconds: float, seconds: float = SUBMISSION_SECONDS, seed: int | None = None
 ) -> Submission:
     """The record of one submission, as results.json holds it.
 
     Args:
         handed: the file.
         cell_seconds: what one cell, or the kernels of one task, may take.
-        seed: of the inputs; secret and drawn here by default.
         seconds: what the whole submission may take.
+        seed: of the inputs; secret and drawn here by default.
 
     Raises:
         Unreadable: the file is at fault. Missing: the course is.
@@ -246,10 +246,8 @@ class Grading:
 
     def _run_notebook(self, cells: list, folder: Path, tasks: int) -> tuple:
         """Run the notebook under nbval in the sandbox: (what plugin.py logged, how the run ended)."""
-        nb = nbformat.v4.new_notebook()
-        for role, task, source in cells:
-            about = {"bytes_first": {"role": role, "task": task}}
-            nb.cells.append(nbformat.v4.new_code_cell(source, metadata=about))
+        nb, cell = nbformat.v4.new_notebook(), nbformat.v4.new_code_cell
+        nb.cells = [cell(text, metadata={"bytes_first": {"role": role, "task": task}}) for role, task, text in cells]
         nbformat.write(nb, folder / "submission.ipynb")
         shutil.copy(ROOT / "grading" / "plugin.py", folder / "plugin.py")
         log = folder / "results" / "log.jsonl"
