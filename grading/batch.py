@@ -62,8 +62,9 @@ def pool_of(jobs: int, scheduler: str | None):
     if scheduler:
         from distributed import Client
 
-        with Client(scheduler) as client, client.get_executor(pure=False) as pool:
-            yield pool
+        with Client(scheduler) as client:  # its end cancels what an interrupted run still waits for
+            client.wait_for_workers(1, timeout=60)
+            yield client.get_executor(pure=False)
         return
     with ThreadPoolExecutor(jobs) as pool:
         try:
@@ -95,8 +96,9 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
         else:
             todo.setdefault(key, one)
     futures = {pool.submit(alone, one, limits): key for key, one in todo.items()}
-    for future in tqdm(as_completed(futures), "grading", len(futures), unit="submission", disable=None, leave=False):
-        key = futures[future]
+    bar = tqdm(None, "grading", len(futures), unit="submission", disable=None, leave=False)
+    for future in as_completed(futures):
+        key = futures.pop(future)
         try:
             record = future.result()
         except Exception as error:  # of the pool: costs the others nothing
@@ -104,6 +106,8 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
         if record.status != "ungraded":
             write_whole(folder / "records" / f"{key}.json", msgspec.json.encode(record))
         records[key] = record
+        bar.update()
+        del future  # whose result a Dask scheduler would have made again where the worker that holds it dies
     return [named(records[key], one) for key, one in zip(keys, handed)]
 
 

@@ -90,7 +90,7 @@ def check(options) -> None:
         raise Usage(f"--seed: got {options.seed}, expected 0 or more")
     for name in ("nbval", "torch", "triton", *(["distributed"] if options.scheduler else [])):
         if importlib.util.find_spec(name) is None:
-            raise Usage(f"{name} is not installed here (Triton is for Linux: elsewhere use Colab, a container or WSL2)")
+            raise Usage(f"{name} is missing: pip install -e '.[dask]' (on Linux; elsewhere Colab, a container or WSL2)")
 
 
 def records_of(options, handed: list) -> list:
@@ -136,8 +136,7 @@ def submissions(paths: list, folder: Path) -> tuple[list, list]:
         inside, others = intake.collect(path, folder, "" if len(paths) == 1 and path.is_dir() else None)
         if not inside:
             raise Usage(f"{path}: no notebook in this folder")
-        for one in inside:
-            handed.setdefault(one.place, one)
+        handed |= {one.place: one for one in inside if one.place not in handed}
         aside += others
     return list(handed.values()), aside
 

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 import nbformat
@@ -117,9 +118,8 @@ def ungraded(handed: Handed, reason: str, status: str = "ungraded") -> Submissio
 
     status: "unreadable" where the file is at fault, "ungraded" where the grader or its machine is.
     """
-    record = Submission(path=handed.path, file=handed.place, learner=handed.learner, exercise="", status=status)
-    record.isolation, record.notes = sandbox.level(), [reason]
-    return record
+    about = dict(path=handed.path, file=handed.place, learner=handed.learner, exercise="", status=status)
+    return Submission(**about, isolation=sandbox.level(), notes=[reason])
 
 
 @dataclass
@@ -147,8 +147,7 @@ class Grading:
         for task in self.tasks:
             if task.id in self.answers.untouched:
                 self.done[task.id] = without_points(task, "not_attempted")
-        excluded: set = set()
-        fruitless = 0
+        excluded, fruitless = set(), 0
         while remaining := [task for task in self.tasks if task.id not in self.done]:
             if time.monotonic() > self.end:
                 by = f", by {', '.join(sorted(excluded))}" if excluded else ""
@@ -177,6 +176,9 @@ class Grading:
         cells = self._cells(run_folder, excluded, {task.id for task in ready})
         with self._player(play_folder, len(ready)) as play:
             log, finished = self._run_notebook(cells, run_folder, len(ready))
+            own = takewhile(lambda entry: entry["role"] != "answer", log)  # cells before any of the learner's
+            if faults := [entry["text"] for entry in own if entry["status"] not in ("", "ok")]:
+                return {}, f"a cell of the exercise itself failed: {faults[0]}"
             stopped = stopped_by(log, finished)
             evidence = self._evidence(ready, run_folder, log, stopped)
             play(evidence, [cell for cell in cells if cell[1] not in stopped], run_folder)
@@ -227,10 +229,8 @@ class Grading:
 
     def _run_notebook(self, cells: list, folder: Path, tasks: int) -> tuple:
         """Run the notebook under nbval in the sandbox: (what plugin.py logged, how the run ended)."""
-        nb = nbformat.v4.new_notebook()
-        for role, task, source in cells:
-            about = {"bytes_first": {"role": role, "task": task}}
-            nb.cells.append(nbformat.v4.new_code_cell(source, metadata=about))
+        nb, cell = nbformat.v4.new_notebook(), nbformat.v4.new_code_cell
+        nb.cells = [cell(text, metadata={"bytes_first": {"role": role, "task": task}}) for role, task, text in cells]
         nbformat.write(nb, folder / "submission.ipynb")
         shutil.copy(ROOT / "grading" / "plugin.py", folder / "plugin.py")
         log = folder / "results" / "log.jsonl"

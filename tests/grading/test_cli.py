@@ -121,7 +121,7 @@ def test_a_report_of_one_may_go(log, tmp_path):
         (["good.ipynb", "--roster", "absent.csv"], "--roster absent.csv: cannot be read as CSV"),
         (["good.ipynb", "--require-gpu"], "no GPU"),
         (["good.ipynb", "--require-isolation", "network"], "gives 'limits', not 'network'"),
-        (["good.ipynb", "--scheduler", "tcp://localhost:1"], "distributed is not installed"),
+        (["good.ipynb", "--scheduler", "tcp://localhost:1"], "pip install -e '.[dask]'"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_leaves_no_report(words, said, log, tmp_path, monkeypatch, capsys):

@@ -97,6 +97,13 @@ def test_a_run_that_cannot_be_made_is_nobodys_zero(monkeypatch):
     assert all(v.status == "ungraded" and "no kernel could be started" in v.hint for v in record.tasks)
 
 
+def test_a_machine_without_torch_is_nobodys_zero(monkeypatch):
+    monkeypatch.setattr(submission, "START", submission.START + 'sys.modules["torch"] = None\n')
+    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", 60)
+    assert record.status == "ungraded" and {v.status for v in record.tasks} == {"ungraded"}, record
+    assert "a cell of the exercise itself failed: ModuleNotFoundError: import of torch" in record.tasks[0].hint
+
+
 def test_a_grader_that_raises_is_tried_twice(monkeypatch):
     calls = []
     monkeypatch.setattr(submission, "pristine", lambda exercise: calls.append(exercise) or 1 / 0)
