@@ -555,6 +555,7 @@ FAST = Task(
         Case("256 x 256 x 64 bf16", inputs(256, 256, 64, "bf16")),
         Case("512 x 256 x 256 fp16", inputs(512, 256, 256, "fp16")),
         Case("256 x 768 x 320 bf16", inputs(256, 768, 320, "bf16")),
+        Case("256 x 256 x 2048 fp16, a long K", inputs(256, 256, 2048, "fp16")),
         Case(f"256 x {WIDE} x 64 bf16, more tiles than a GPU has SMs", inputs(256, WIDE, 64, "bf16"), hint=MORE_TILES),
     ),
     mistakes=(LAST_BLOCK,),
