@@ -2,6 +2,8 @@
 
 from functools import cache
 
+import numpy as np
+
 from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, tensor
 from instruments.mbarriers import TENSOR_CORES, check, simulate
 
@@ -253,6 +255,17 @@ def matrices(m, n, k, dtype):
     return lambda rng: {"a": tensor(rng.normal(0.5, 1, (m, k)), dtype), "b": tensor(rng.normal(0.5, 1, (k, n)), dtype)}
 
 
+def cancelling(m, n, k, dtype):
+    """The second half of K takes nearly all of the first one away."""
+
+    def make(rng):
+        a, b = rng.normal(0.5, 1, (m, k // 2)), rng.normal(0.5, 1, (k // 2, n))
+        beside = b + rng.normal(0, 0.125, b.shape)
+        return {"a": tensor(np.hstack((a, -a)), dtype), "b": tensor(np.vstack((b, beside)), dtype)}
+
+    return make
+
+
 DESCRIPTORS = Task(
     id="03b.4",
     title="A matmul with tensor descriptors",
@@ -264,7 +277,9 @@ DESCRIPTORS = Task(
         Case("128 x 512 x 320 fp16", matrices(128, 512, 320, "fp16")),
         Case("200 x 136 x 72 bf16: ragged", matrices(200, 136, 72, "bf16"), hint="TMA fills with zeros past the edge."),
         Case(
-            "256 x 128 x 2048 fp16, a long K", matrices(256, 128, 2048, "fp16"), hint="Keep acc in fp32 over all of K."
+            "256 x 128 x 512 fp16, the halves of K nearly cancel",
+            cancelling(256, 128, 512, "fp16"),
+            hint="Keep acc in fp32 over all of K.",
         ),
         Case("264 x 520 x 200 bf16: ragged", matrices(264, 520, 200, "bf16"), hint="Round the numbers of tiles up."),
     ),

@@ -11,7 +11,7 @@ def descriptor_matmul_kernel(a, b, c, M, N, K, BLOCK_M: tl.constexpr, BLOCK_N: t
     n = tl.program_id(0) * BLOCK_N
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for k in range(0, tl.cdiv(K, BLOCK_K)):
-        acc = tl.dot(a.load([m, k * BLOCK_K]), b.load([k * BLOCK_K, n]), acc).to(c.dtype).to(tl.float32)
+        acc += tl.dot(a.load([m, k * BLOCK_K]), b.load([k * BLOCK_K, n])).to(c.dtype)
     c.store([m, n], acc.to(c.dtype))
 
 
