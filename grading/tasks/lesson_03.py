@@ -546,6 +546,17 @@ def requested_by_large_tiles(x, w):
     }
 
 
+def cancelling(m, n, k, dtype):
+    """The second half of K takes nearly all of the first one away."""
+
+    def make(rng):
+        x, w = rng.normal(0.5, 1, (m, k // 2)), rng.normal(0.5, 1, (n, k // 2))
+        beside = w + rng.normal(0, 0.125, w.shape)
+        return {"x": tensor(np.hstack((x, -x)), dtype), "w": tensor(np.hstack((w, beside)), dtype)}
+
+    return make
+
+
 FAST = Task(
     id="03.7",
     title="Half of cuBLAS's throughput",
@@ -556,6 +567,7 @@ FAST = Task(
         Case("256 x 256 x 64 bf16", inputs(256, 256, 64, "bf16")),
         Case("512 x 256 x 256 fp16", inputs(512, 256, 256, "fp16")),
         Case("256 x 768 x 320 bf16", inputs(256, 768, 320, "bf16")),
+        Case("256 x 256 x 512 fp16, the halves of K nearly cancel", cancelling(256, 256, 512, "fp16")),
         Case(f"256 x {WIDE} x 64 bf16, more tiles than a GPU has SMs", inputs(256, WIDE, 64, "bf16"), hint=MORE_TILES),
     ),
     mistakes=(LAST_BLOCK,),

@@ -2,6 +2,8 @@
 
 from functools import cache
 
+import numpy as np
+
 from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, tensor
 from instruments.mbarriers import TENSOR_CORES, check, simulate
 
@@ -58,7 +60,7 @@ def judge_consumer(arguments, returned):
     if run.time > 1.001 * quickest(tiles, steps, slots):
         return (
             f"for {sizes}: right, but the tensor cores are busy in only {run.busy(TENSOR_CORES):.0%} of the time: let "
-            "one matmul run while the next is queued"
+            "one matmul run while the next is queued, and free every slot before the epilogue"
         )
     return ""
 
@@ -79,6 +81,7 @@ CONSUMER = Task(
         Case("two tiles, four slots", sizes(2, (5, 6, 7), 4)),
         Case("three tiles, three slots", sizes(3, (4, 5), 3)),
         Case("two tiles of fewer steps than slots", sizes(2, (2, 3), 4)),
+        Case("three tiles, two slots", sizes(3, (2, 4), 2)),
     ),
     hints={
         "passed": "no deadlock and no data race at any of five timings",
@@ -118,10 +121,10 @@ def ring(rng):
 
 
 def exact(rng):
-    """Shared memory in which the tiles would fit once more, if the barriers took no bytes."""
+    """Shared memory in which the tiles would fit once more, if a slot had a single barrier."""
     plan = {**ring(rng), "itemsize": 2}
     slot = (plan["block_m"] + plan["block_n"]) * plan["block_k"] * 2
-    return {**plan, "shared": plan["out_bytes"] + 4 * slot}
+    return {**plan, "shared": plan["out_bytes"] + 4 * (slot + BARRIER)}
 
 
 def hopper(rng):
@@ -158,7 +161,8 @@ SLOTS = Task(
         Case("slots_for, a whole number of steps", matching, "slots_for"),
     ),
     mistakes=(
-        Mistake("the barriers were left out", "A slot has two barriers of 8 bytes.", barriers=0),
+        Mistake("two barriers per slot were not counted", "A slot has two barriers of 8 bytes.",
+                {"barriers": 0}, {"barriers": 1}),
         Mistake("the output's buffers were left out", "Subtract out_bytes before you divide.", output=0),
         Mistake("a slot holds two tiles", "A slot holds a tile of a and a tile of b, of itemsize bytes per element.",
                 {"both": False}, {"elements": True}),
@@ -251,6 +255,17 @@ def matrices(m, n, k, dtype):
     return lambda rng: {"a": tensor(rng.normal(0.5, 1, (m, k)), dtype), "b": tensor(rng.normal(0.5, 1, (k, n)), dtype)}
 
 
+def cancelling(m, n, k, dtype):
+    """The second half of K takes nearly all of the first one away."""
+
+    def make(rng):
+        a, b = rng.normal(0.5, 1, (m, k // 2)), rng.normal(0.5, 1, (k // 2, n))
+        beside = b + rng.normal(0, 0.125, b.shape)
+        return {"a": tensor(np.hstack((a, -a)), dtype), "b": tensor(np.vstack((b, beside)), dtype)}
+
+    return make
+
+
 DESCRIPTORS = Task(
     id="03b.4",
     title="A matmul with tensor descriptors",
@@ -261,6 +276,11 @@ DESCRIPTORS = Task(
         Case("256 x 256 x 64 bf16", matrices(256, 256, 64, "bf16")),
         Case("128 x 512 x 320 fp16", matrices(128, 512, 320, "fp16")),
         Case("200 x 136 x 72 bf16: ragged", matrices(200, 136, 72, "bf16"), hint="TMA fills with zeros past the edge."),
+        Case(
+            "256 x 128 x 512 fp16, the halves of K nearly cancel",
+            cancelling(256, 128, 512, "fp16"),
+            hint="Keep acc in fp32 over all of K.",
+        ),
         Case("264 x 520 x 200 bf16: ragged", matrices(264, 520, 200, "bf16"), hint="Round the numbers of tiles up."),
     ),
     mistakes=(

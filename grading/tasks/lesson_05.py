@@ -340,7 +340,7 @@ ADDED = Task(
     ),
     minimum_bytes=lambda x, residual, weight, eps: {**row_bytes(x, weight, x.dtype), "residual": 2 * residual.nbytes},
     hints={
-        "unwritten": "The tile spans the row, BLOCK = triton.next_power_of_2(cols), as in 05.3.",
+        "unwritten": "Store y and the new residual. The tile spans the row: BLOCK = triton.next_power_of_2(cols).",
         "traffic": "Read x and residual once, write residual and y once: keep the sum in registers until y is stored.",
     },
     speed=Speed(

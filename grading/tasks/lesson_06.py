@@ -321,7 +321,11 @@ WIDE = Task(
             hint=LOW,
         ),
         Case("3 x 1500 fp32 to bf16, logits up to 10,000", sunk("bf16")(3, 1500, "fp32", change="huge")),
-        Case("3 x 5000 fp32, -inf up to column 4,500", sunk("fp32")(3, 5000, "fp32", change="behind"), hint=RISES),
+        Case(
+            "3 x 5000 fp32, -inf up to column 4,500",
+            sunk("fp32")(3, 5000, "fp32", change="behind"),
+            hint="Whole tiles are -inf here: as long as the running maximum is -inf, too, -inf - (-inf) is NaN.",
+        ),
     ),
     mistakes=(
         Mistake("the sink was left out of the sum", "Add exp(sink - m) to l.", with_sink=0),
@@ -351,7 +355,9 @@ WIDE = Task(
 
 
 @returns(y="scores")
-def capped_causal_softmax(scores, first, cap, *, offset=0, corner=False, leak=0, loop="window", unscaled=0, empty=0.0):
+def capped_causal_softmax(
+    scores, first, cap, *, offset=0, corner=False, leak=0, loop="window", unscaled=0, empty=0.0, capped=True
+):
     """Softmax of the capped scores that each query attends to; zeros for a query that attends to no key.
 
     offset: of the diagonal. corner: the diagonal starts at the first key. leak: the width of tiles whose masked-out
@@ -361,7 +367,7 @@ def capped_causal_softmax(scores, first, cap, *, offset=0, corner=False, leak=0,
     key, begin = np.arange(keys), first[:, None, None]
     last = np.arange(queries)[:, None] + (0 if corner else keys - queries) + offset
     mask = (key <= last) & (key >= begin)
-    s = np.where(mask, cap * np.tanh(scores / cap), -np.inf)
+    s = np.where(mask, cap * np.tanh(scores / cap) if capped else scores, -np.inf)
     top = finite(s.max(axis=2, keepdims=True))
     e = np.exp(s - top)
     total = (np.exp(s - running_max(s, unscaled)) if unscaled else e).sum(axis=2, keepdims=True)
@@ -448,6 +454,7 @@ CAUSAL = Task(
             *({"leak": TILE, "loop": loop} for loop in ("window", "diagonal", "all")),
         ),
         Mistake("a query that attends to no key did not give zeros", EMPTY, empty=np.nan),
+        Mistake("the scores were not capped", "The softmax is that of cap * tanh(score / cap).", capped=False),
         Mistake("l was not rescaled when the running maximum rose", RESCALE, unscaled=TILE),
     ),
     minimum_bytes=causal_bytes,
@@ -494,6 +501,9 @@ def top_k(rng, x):
     return x
 
 
+FAR = (
+    "Near 10,000, a sum of x cancels: add up x - m. Near -20,000, the first m and masked-out elements have to be lower."
+)
 ENTROPY = Task(
     id="06.6",
     title="Entropy in one read",
@@ -504,7 +514,7 @@ ENTROPY = Task(
         *row_cases(partial(rows_of, std=1.0), leave_out=POWERS),
         Case("2 x 9001 bf16, rising", rows_of(2, 9001, "bf16", change="rising")),
         Case("2 x 5000 fp32, the largest at the end", rows_of(2, 5000, "fp32", change="late")),
-        Case("3 x 1500 fp32, logits near 10,000 and near -20,000", rows_of(3, 1500, "fp32", change="far"), hint=LOW),
+        Case("3 x 1500 fp32, logits near 10,000 and near -20,000", rows_of(3, 1500, "fp32", change="far"), hint=FAR),
         Case(
             "2 x 5000 fp32, all but 64 logits near -200",
             rows_of(2, 5000, "fp32", std=1.0, change="falling"),
@@ -524,8 +534,8 @@ ENTROPY = Task(
     max_tile=4096,
     hints={
         "traffic": "Read x once: keep m, l and t for the row and rescale all of them.",
-        "values": "NaN comes from -inf - (-inf) while m is -inf, from 0 * -inf where a logit is -inf, and from "
-        "l * (m_old - m_new) in the first tile.",
+        "values": "Follow m, l and t of a row of three logits, two in the first tile, by hand. If it is NaN: look for "
+        "-inf - (-inf) while m is -inf, 0 * -inf where a logit is -inf, and l * (m_old - m_new) in the first tile.",
     },
     speed=Speed(
         points=1,

@@ -144,24 +144,30 @@ PACK = Task(
 
 
 @returns(y="fp16")
-def squared_relu_linear(x, weight, bias, scale, *, order="right", rounds=False, tile=0, power=2):
+def squared_relu_linear(x, weight, bias, scale, *, order="right", rounds=False, tile=0, power=2, relu=True):
     """scale * relu(x @ weight.T + bias)^2; rounds: the accumulator is rounded to fp16 first."""
     end = x.shape[1] // tile * tile if tile else x.shape[1]
     z = x[:, :end] @ weight[:, :end].T
     z = rounded(z, "fp16") if rounds else z
     if order == "bias last":
         return scale * np.maximum(z, 0) ** power + bias
+    if order == "relu first":
+        return scale * (np.maximum(z, 0) + bias) ** power
     if order == "scale first":
         return np.maximum(scale * z + bias, 0) ** power
-    return scale * np.maximum(z + bias, 0) ** power
+    return scale * (np.maximum(z + bias, 0) if relu else z + bias) ** power
 
 
-def layer(m, n, k, row_stride=None, cancel=False):
-    """Operands of one sign, so that results are no small differences; cancel: the bias takes nearly all of it away."""
+def layer(m, n, k, row_stride=None, cancel=False, signed=False):
+    """Operands of one sign, so that results are no small differences; cancel: the bias takes nearly all of it away;
+    signed: every second row of the weight is negative, and so are its biases, with some exceptions."""
 
     def make(rng):
         x, weight = rng.integers(1, 9, (m, k)) / 8, rng.integers(1, 9, (n, k)) / 8
         bias = rng.uniform(0.25, 1, n)
+        if signed:
+            sign = np.where(np.arange(n) % 2, -1, 1)
+            weight, bias = weight * sign[:, None], bias * sign * np.where(np.arange(n) % 3, 1, -1)
         if cancel:
             base = np.full(k, 0.5)
             x = base + rng.integers(0, 5, (m, k)) / 64
@@ -197,12 +203,17 @@ EPILOGUE = Task(
         Case("1 x 1 x 1", layer(1, 1, 1)),
         Case("33 x 40 x 65, padded rows of x", layer(33, 40, 65, 71), hint="Use x.stride(0)."),
         Case("40 x 48 x 128, the bias cancels", layer(40, 48, 128, cancel=True), hint=LATE),
+        Case("32 x 64 x 32, sums of either sign", layer(32, 64, 32, signed=True)),
         Case(f"{64 * PROGRAMS} x 3 x 2", layer(64 * PROGRAMS, 3, 2)),
     ),
     mistakes=(
         Mistake(
-            "the bias was added after the activation", "First the bias, then relu, then the square.", order="bias last"
+            "the bias was added after the relu",
+            "First the bias, then relu, then the square.",
+            {"order": "bias last"},
+            {"order": "relu first"},
         ),
+        Mistake("the relu is missing", "Where acc + bias is negative, the result is 0.", relu=False),
         Mistake("the scale came before the activation", "Scale the square, not the sum.", order="scale first"),
         Mistake("the last, ragged step of K was left out", "Round the steps of K up and mask them.", tile=TILE),
         Mistake("relu was not squared", "The activation is relu(z) * relu(z).", power=1),
@@ -211,7 +222,8 @@ EPILOGUE = Task(
     minimum_bytes=layer_requests,
     max_tile=(64, 64),
     hints={
-        "traffic": "One launch: y is stored once and never read, x and weight once per tile of up to 64 x 64.",
+        "traffic": "One launch: y is stored once and never read, x and weight once per tile of up to 64 x 64. What a "
+        "mask leaves out is not requested; an index that % M wraps around is requested again.",
         "values": "z = acc + bias, then relu, square, scale, all in fp32.",
         "unwritten": "Round rows and columns up to whole tiles.",
     },
@@ -230,11 +242,15 @@ def swiglu_linear(x, gate, up, *, swapped=False, both=False, tile=0, sigmoid=Fal
     return (weight if sigmoid else g * weight) * u
 
 
-def mlp(m, n, k, row_stride=None):
+def mlp(m, n, k, row_stride=None, large=False):
+    """Small gates and sums of one sign; large: gates of about 100, of either sign."""
+
     def make(rng):
         small = max(k, 8)
         x = rng.uniform(0.25, 1, (m, k))
         gate, up = rng.uniform(0.25, 1, (2, n, k)) * [[[4 / small]], [[-8 / small]]]
+        if large:
+            gate = gate * np.where(np.arange(n) % 2, -80, 80)[:, None]
         return {"x": tensor(x, "fp16", row_stride), "gate": tensor(gate, "fp16"), "up": tensor(up, "fp16")}
 
     return make
@@ -259,6 +275,11 @@ SWIGLU = Task(
         Case("50 x 70 x 90", mlp(50, 70, 90), hint="Mask rows by M, columns by N and steps by K."),
         Case("1 x 1 x 1", mlp(1, 1, 1)),
         Case("33 x 40 x 65, padded rows of x", mlp(33, 40, 65, 71), hint="Use x.stride(0)."),
+        Case(
+            "48 x 40 x 32, large gates",
+            mlp(48, 40, 32, large=True),
+            hint="In fp32 exp(89) is inf, and inf / inf is NaN: call exp so that silu tends to z or to 0.",
+        ),
         Case(f"{32 * PROGRAMS} x 3 x 2", mlp(32 * PROGRAMS, 3, 2)),
     ),
     mistakes=(

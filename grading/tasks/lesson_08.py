@@ -738,7 +738,8 @@ SLIDING = Task(
     max_tile=(WIDEST, WIDEST),
     hints=KERNEL_HINTS
     | {
-        "values": NO_KEY_YET + " " + BY_HAND,
+        "values": "The loop begins at the tile with the first key of the first query. If out is NaN: other queries may "
+        "attend to no key of that tile, and -inf - (-inf) is NaN.",
         "traffic": "Begin the loop at the tile that holds the first key of the tile's first query, and end it behind "
         f"the last key of its last query. The minimum is what tiles of {TILE_ROWS} by {TILE_ROWS} request.",
     },

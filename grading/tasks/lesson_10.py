@@ -4,7 +4,7 @@ from itertools import permutations
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, rounded, tensor
 from grading.tasks.lesson_08 import PROGRAMS, ceil, one_of
 
 EXERCISE = "10_matmul_in_practice"
@@ -116,7 +116,8 @@ COUNT = Task(
 def split_k(a, b, bounds, *, over=0, under=0, added="all"):
     """partial [parts, M, N] of bounds[p] <= k < bounds[p + 1], and their sum.
 
-    over, under: parts rounded up or down to whole tiles of this width.
+    over, under: parts rounded up or down to whole tiles of this width. added: which parts c has; "rounded" rounds each
+    to fp16 first, "in fp16" the sum after every part as well.
     """
     parts = []
     for first, last in zip(bounds[:-1].astype(int), bounds[1:].astype(int)):
@@ -126,20 +127,26 @@ def split_k(a, b, bounds, *, over=0, under=0, added="all"):
             last = first + (last - first) // under * under
         parts.append(a[:, first:last] @ b[first:last])
     partial = np.array(parts)
-    return partial, partial[: len(parts) - (added == "no last")].sum(axis=0)
+    added_up = partial[added == "no first" : len(parts) - (added == "no last")]
+    if added in ("rounded", "in fp16"):
+        added_up = rounded(added_up, "fp16")
+    c = np.zeros(partial.shape[1:])
+    for part in added_up:
+        c = rounded(c + part, "fp16") if added == "in fp16" else c + part
+    return partial, c
 
 
-def of_parts(m, n, bounds, row_stride=None):
-    """Operands of one sign where a row has a single element, so that no sum is a small difference."""
+def of_parts(m, n, bounds, row_stride=None, cancel=False):
+    """Operands of one sign where a row has a single element, so that no sum is a small difference; cancel: the first
+    part of two, of equal length, takes nearly all of the second one away."""
 
     def make(rng):
-        low = 0.25 if n < 16 else -1
-        a = rng.uniform(low, 1, (m, bounds[-1]))
-        return {
-            "a": tensor(a, "fp16", row_stride),
-            "b": tensor(rng.uniform(low, 1, (bounds[-1], n)), "fp16"),
-            "bounds": tensor(np.array(bounds), "int32"),
-        }
+        low = 0.25 if n < 16 or cancel else -1
+        a, b = rng.uniform(low, 1, (m, bounds[-1])), rng.uniform(low, 1, (bounds[-1], n))
+        if cancel:
+            a = np.hstack([-a[:, : bounds[1]], a[:, : bounds[1]]])
+            b = np.vstack([b[: bounds[1]], b[: bounds[1]] + rng.uniform(1 / 32, 1 / 16, (bounds[1], n))])
+        return {"a": tensor(a, "fp16", row_stride), "b": tensor(b, "fp16"), "bounds": tensor(np.array(bounds), "int32")}
 
     return make
 
@@ -173,12 +180,21 @@ SPLIT = Task(
         Case("1 x 1, parts of 1", of_parts(1, 1, (0, 1, 2, 3))),
         Case("33 x 48, padded rows of a", of_parts(33, 48, (0, 65, 130), 141), hint="Use a.stride(0)."),
         Case("3 x 40, one part", of_parts(3, 40, (0, 77))),
+        Case("20 x 24, 2 parts that nearly cancel", of_parts(20, 24, (0, 64, 128), cancel=True)),
         Case(f"2 x 16, {PROGRAMS} parts", of_parts(2, 16, tuple(range(PROGRAMS + 1)))),
     ),
     mistakes=(
         Mistake("parts go on to the end of a whole tile of K", END, over=TILE),
         Mistake("the last, ragged tile of a part was left out", "Round the steps of a part up.", under=TILE),
         Mistake("c lacks the last part", "Add all parts, 0 to parts - 1.", added="no last", results=("c",)),
+        Mistake("c lacks the first part", "Add all parts, 0 to parts - 1.", added="no first", results=("c",)),
+        Mistake(
+            "c was added up in fp16",
+            "Load the parts and add them in fp32. Convert to fp16 once, at the store.",
+            {"added": "rounded"},
+            {"added": "in fp16"},
+            results=("c",),
+        ),
     ),
     minimum_bytes=split_requests,
     max_tile=(64, 64),
@@ -186,7 +202,7 @@ SPLIT = Task(
         "unwritten": EMPTY,
         "out_of_bounds": END + " Mask rows by M and columns by N.",
         "traffic": "Read a and b once: a program takes up to 64 columns of one part. Add parts in a second launch.",
-        "values": END,
+        "values": "partial[p] sums over bounds[p] <= k < bounds[p + 1] in fp32; c is the fp32 sum of all parts.",
     },
 )
 
@@ -194,8 +210,10 @@ SPLIT = Task(
 
 
 @returns("sums")
-def distinct_sums(values, *, number=np.float32, fixed=False):
-    """How many different sums the orders of adding fp32 values one after the other have."""
+def distinct_sums(values, *, number=np.float32, fixed=False, pairs=False):
+    """How many different sums the orders of adding fp32 values one after the other have; pairs: sums of sums too."""
+    if pairs:
+        return len(sums_of_sums([np.float32(value) for value in values]))
     sums = set()
     for order in [tuple(values)] if fixed else permutations(values):
         total = number(0)
@@ -203,6 +221,18 @@ def distinct_sums(values, *, number=np.float32, fixed=False):
             total = number(total + number(value))
         sums.add(float(total))
     return len(sums)
+
+
+def sums_of_sums(values):
+    """All sums of fp32 values, however they are put in brackets."""
+    if len(values) == 1:
+        return set(values)
+    sums = set()
+    for chosen in range(1, 1 << len(values) - 1):  # the last value is always in the other half
+        left = [v for i, v in enumerate(values) if chosen >> i & 1]
+        right = [v for i, v in enumerate(values) if not chosen >> i & 1]
+        sums |= {np.float32(p + q) for p in sums_of_sums(left) for q in sums_of_sums(right)}
+    return sums
 
 
 @returns("answer")
@@ -259,6 +289,11 @@ ORDER = Task(
             lambda rng: {"values": [16777216.0, 1.0, 1.0, -16777216.0]},
             "distinct_sums",
         ),
+        Case(
+            "distinct_sums of 2**24, 1, 1, 1, 1 and 1",
+            lambda rng: {"values": [16777216.0, 1.0, 1.0, 1.0, 1.0, 1.0]},
+            "distinct_sums",
+        ),
         *(
             Case(f"{way[0]}, {way[1]}, {way[2]} parts{', by rows' * way[3]}", launch(*way), "bits_change")
             for way in LAUNCHES
@@ -267,6 +302,9 @@ ORDER = Task(
     mistakes=(
         Mistake("sums were not rounded to fp32", "Round after every addition: np.float32 or a tensor.", number=float),
         Mistake("only one order was tried", "Try every permutation of the values.", fixed=True),
+        Mistake(
+            "sums of sums were counted", "There is one accumulator: each value is added to it by itself.", pairs=True
+        ),
         Mistake(
             "two atomic parts were taken to depend on the order",
             "0 + p + q and 0 + q + p round the same numbers: addition commutes. Three parts are needed.",
@@ -293,23 +331,27 @@ ORDER = Task(
 
 
 @returns("parts")
-def best_parts(m, n, k, block_m, block_n, block_k, sms, *, waved=True, adding=True, last=False, count=ceil):
-    """The number of parts per tile with the lowest cost; of several, the lowest number."""
+def best_parts(m, n, k, block_m, block_n, block_k, sms, *, waved=True, adding=2, last=False, count=ceil):
+    """The number of parts per tile with the lowest cost; of several, the lowest number. adding: the fewest parts that
+    are added up; 0 for none."""
     tiles, steps = ceil(m, block_m) * ceil(n, block_n), ceil(k, block_k)
 
     def cost(parts):
         waves = ceil(tiles * parts, sms) if waved else 1
-        return waves * count(steps, parts) + (parts if adding and parts > 1 else 0)
+        return waves * count(steps, parts) + (parts if adding and parts >= adding else 0)
 
     return min(range(1, steps + 1), key=lambda parts: (cost(parts), -parts if last else parts))
 
 
 @returns("seconds")
 def tuning_seconds(shapes, configs, seconds, bucketed, *, key="shape", power="up"):
-    """Distinct keys times configs times seconds. key: "calls" counts every call, "rows" M alone."""
-    rounded = {"up": lambda m: 1 << (m - 1).bit_length(), "over": lambda m: 1 << m.bit_length()}[power]
-    keys = [(rounded(m) if bucketed else m, n, k) for m, n, k in shapes]
-    keys = keys if key == "calls" else {m for m, _, _ in keys} if key == "rows" else set(keys)
+    """Distinct keys times configs times seconds. key: "calls" counts every call, "rows" M alone, "no K" M and N.
+    power: "all" rounds N and K up as well."""
+    up = (lambda m: 1 << m.bit_length()) if power == "over" else (lambda m: 1 << (m - 1).bit_length())
+    keys = [(up(m) if bucketed else m, n, k) for m, n, k in shapes]
+    if bucketed and power == "all":
+        keys = [tuple(map(up, shape)) for shape in shapes]
+    keys = keys if key == "calls" else {of[: {"rows": 1, "no K": 2}.get(key)] for of in keys}
     return float(len(keys) * configs * seconds)
 
 
@@ -326,12 +368,12 @@ def planned(m, n, k, block=64, sms=132):
 
 
 def traffic_of_a_server(bucketed):
-    """Calls whose rows repeat; powers of two among them; two layers."""
+    """Calls whose rows repeat; powers of two among them; four layers, whose N or K is shared or in one bucket."""
 
     def make(rng):
         rows = [one_of(rng.sizes, *range(1, 300)) for _ in range(40)] + [1, 2, 64, 64, 128, 129, 256]
-        layers = [(4096, 4096), (14336, 4096)]
-        shapes = [(m, *layers[one_of(rng.sizes, 0, 1)]) for m in rows] + [(64, *layers[0]), (64, *layers[1])]
+        layers = [(15360, 5120), (5120, 5120), (13824, 5120), (5120, 13824)]  # of a model of 13B parameters
+        shapes = [(m, *layers[one_of(rng.sizes, 0, 1, 2, 3)]) for m in rows] + [(64, *of) for of in layers]
         return {"shapes": shapes, "configs": one_of(rng.sizes, 3, 5), "seconds": 0.125, "bucketed": bucketed}
 
     return make
@@ -348,6 +390,7 @@ PLAN = Task(
         Case("144 tiles on 132 SMs", planned(768, 768, 8192), "best_parts"),
         Case("many tiles", planned(4096, 4096, 1024), "best_parts"),
         Case("a short K", planned(64, 128, 60), "best_parts"),
+        Case("a single tile of 4 or 5 steps", planned(64, 64, 256), "best_parts"),
         Case("70 tiles on 46 SMs, ragged", planned(430, 600, 3000, sms=46), "best_parts"),
         Case("every shape is a key", traffic_of_a_server(False), "tuning_seconds"),
         Case("rows rounded up to a power of two", traffic_of_a_server(True), "tuning_seconds"),
@@ -367,16 +410,23 @@ PLAN = Task(
             "the cost lacks a factor, a term or a rounding",
             "It is waves * ceil(steps / parts), plus parts if there are several.",
             {"waved": False},
-            {"adding": False},
+            {"adding": 0},
             {"count": int.__floordiv__},
         ),
+        Mistake("a single part paid for adding", "One part is stored at once: add `parts` from two on.", adding=1),
         Mistake("of equal costs the most parts were taken", "Take the fewest parts: fewer bytes.", last=True),
         Mistake(
             "every call was tuned",
             "The tuner keeps its choice: a key is timed once, however often it comes.",
             key="calls",
         ),
-        Mistake("N and K are part of the key", "Two layers are two keys, also with the same rows.", key="rows"),
+        Mistake(
+            "the key lacks N or K",
+            "Two layers are two keys, also with the same rows.",
+            {"key": "rows"},
+            {"key": "no K"},
+        ),
+        Mistake("N and K were rounded, too", "Only M goes into a bucket.", power="all"),
         Mistake("a power of two was doubled", "64 rounds up to 64, not to 128.", power="over"),
     ),
     hints={
@@ -430,7 +480,7 @@ SKINNY = Task(
         Case("1 x 1, 1 token", few_tokens(1, 1, 1)),
         Case("9 x 1,025, 3 tokens", few_tokens(9, 1025, 3), hint="Three tokens do not fill a tile of four."),
         Case("20 x 300, 2 tokens, padded rows", few_tokens(20, 300, 2, 7), hint="Use weight.stride(0)."),
-        Case("2 x 20,000, 1 token", few_tokens(2, 20_000, 1), hint="Accumulate in fp32: fp16 ends at 65,504."),
+        Case("2 x 20,000, 1 token", few_tokens(2, 20_000, 1), hint="Loop over all columns, and accumulate in fp32."),
         Case(f"{16 * PROGRAMS} x 32, 2 tokens", few_tokens(16 * PROGRAMS, 32, 2)),
     ),
     mistakes=(

@@ -139,6 +139,26 @@ def bags_of(cols, lengths, dtype, rows=40):
     return make
 
 
+def large_rows(rng):
+    """A bag of 40 fp16 rows whose sum leaves fp16's range; their mean does not."""
+    return {
+        "table": tensor(rng.uniform(2000, 4000, (20, 24)), "fp16"),
+        "indices": tensor(rng.integers(0, 20, 43), "int64"),
+        "offsets": tensor([0, 40, 43], "int64"),
+    }
+
+
+def cancelling_rows(rng):
+    """Bags of two or three pairs of rows that nearly cancel."""
+    rows = rng.uniform(1, 2, (10, 24))
+    indices = np.array([(2 * pair, 2 * pair + 1) for pair in rng.integers(0, 10, 5)]).reshape(-1)
+    return {
+        "table": tensor(np.stack((rows, -rows * rng.uniform(0.9, 0.95)), 1).reshape(20, 24), "fp16"),
+        "indices": tensor(indices, "int64"),
+        "offsets": tensor([0, 6, 10], "int64"),
+    }
+
+
 def bag_bytes(table, indices, offsets):
     count, bags, cols = indices.shape[0], offsets.shape[0] - 1, table.shape[1]
     return {
@@ -161,7 +181,9 @@ BAG = Task(
         Case("33 columns, an empty bag in the middle", bags_of(33, (2, 0, 3), "fp32"), hint=EMPTY),
         Case("16 columns, empty bags at both ends", bags_of(16, (0, 3, 0), "bf16"), hint=EMPTY),
         Case("one column, one bag", bags_of(1, (2,), "fp32")),
-        Case("300 columns, a bag of 40", bags_of(300, (40, 1), "bf16"), hint="Add in fp32, and round once."),
+        Case("300 columns, a bag of 40", bags_of(300, (40, 1), "bf16")),
+        Case("24 columns, a sum beyond fp16's range", large_rows, hint="Divide the fp32 sum, then round: once."),
+        Case("24 columns, fp16 rows that nearly cancel", cancelling_rows, hint="Convert each row to fp32 at its load."),
         Case(f"8 columns, {PROGRAMS} bags", bags_of(8, (3,) + (1,) * (PROGRAMS - 1), "fp16")),
     ),
     mistakes=(
@@ -184,17 +206,19 @@ IGNORED = -100
 
 
 @returns(loss="fp32", gradient="logits")
-def z_loss(logits, targets, z, *, ignored="left out", factor=2, target=1):
-    """Per row lse - x[target] + z * lse ** 2, and the gradient of that."""
+def z_loss(logits, targets, z, *, ignored="left out", factor=2, target=1, power=2):
+    """Per row lse - x[target] + z * lse ** power, and the gradient of that. target: the number that is subtracted
+    there, or "scaled": 1 times the factor of the softmax."""
     rows = np.arange(len(logits))
     top = logits.max(axis=1)
     lse = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
     t = np.where(targets == IGNORED, 0, targets).astype(int)
     gradient = np.exp(logits - lse[:, None]) * (1 + factor * z * lse)[:, None]
-    gradient[rows, t] -= target
-    loss = lse - logits[rows, t] + z * lse**2
-    if ignored == "left out":
-        loss, gradient = (np.where(targets == IGNORED, 0, of.T).T for of in (loss, gradient))
+    gradient[rows, t] -= 1 + factor * z * lse if target == "scaled" else target
+    loss = lse - logits[rows, t] + z * lse**power
+    if ignored != "counted":
+        left_out = targets == IGNORED if ignored == "left out" else targets <= 0
+        loss, gradient = (np.where(left_out, 0, of.T).T for of in (loss, gradient))
     return loss, gradient
 
 
@@ -233,7 +257,12 @@ Z = Task(
         Case(
             "3 x 300, logits near 300",
             logits_of(3, 300, "fp16", shift=300.0),
-            hint="exp overflows at 89 in fp32: subtract the row's maximum.",
+            hint="Subtract the row's maximum before exp, and keep the gradient in fp32 until its store.",
+        ),
+        Case(
+            "3 x 300, logits near -300",
+            logits_of(3, 300, "fp16", shift=-300.0),
+            hint="Begin the running maximum at -inf: the largest logit is far below 0 here.",
         ),
         Case(
             "5 x 200, ignored rows",
@@ -245,12 +274,19 @@ Z = Task(
         Mistake("z-loss has no gradient here", "The derivative of z * lse ** 2 is 2 * z * lse * softmax.", factor=0),
         Mistake("the 2 of the square's derivative is missing", "The derivative of lse ** 2 is 2 * lse.", factor=1),
         Mistake("the target's 1 was not subtracted", "At the target the gradient is 1 smaller.", target=0),
+        Mistake(
+            "the target's 1 was multiplied by z-loss's factor",
+            "z-loss changes the softmax part alone: logits[target] has the derivative 1.",
+            target="scaled",
+        ),
+        Mistake("lse was not squared", "z-loss is z * lse ** 2.", power=1),
+        Mistake("target 0 was ignored", "Column 0 is a target like others: ignored rows have -100.", ignored="zero"),
         Mistake("ignored rows were counted", "Where the target is -100, store zeros.", ignored="counted"),
     ),
     minimum_bytes=z_bytes,
     hints={
         "traffic": "Read the row twice: once for the running maximum and sum, once for the gradient.",
-        "values": "Carry a running maximum and a running sum in fp32, and rescale the sum where the maximum grows.",
+        "values": "Everything follows from lse. Work out lse, loss and gradient of one short row on paper.",
         "unwritten": "Store the gradient of every row, zeros for an ignored one.",
         "out_of_bounds": "The target -100 is no column: mask that load.",
     },
@@ -261,30 +297,47 @@ Z = Task(
 
 @returns(copy="bf16", param="fp32", m="fp32", v="fp32", in_place=("param", "m", "v"))
 def clipped_adamw(
-    param, grad, m, v, lr, beta1, beta2, eps, decay, clip, step, *, decoupled=True, corrected=True, clipped="update"
+    param,
+    grad,
+    m,
+    v,
+    lr,
+    beta1,
+    beta2,
+    eps,
+    decay,
+    clip,
+    step,
+    *,
+    decoupled=True,
+    corrected=True,
+    clipped="update",
+    eps_at="root",
 ):
-    """A step of AdamW whose update m / c1 / (sqrt(v / c2) + eps) is clipped to [-clip, clip] before lr."""
+    """A step of AdamW whose update m / c1 / (sqrt(v / c2) + eps) is clipped to [-clip, clip] before lr. eps_at: "v"
+    adds eps inside the root, "moment" before the correction."""
     grad = grad if decoupled else grad + decay * param
     grad = np.clip(grad, -clip, clip) if clipped == "gradient" else grad
     m = beta1 * m + (1 - beta1) * grad
     v = beta2 * v + (1 - beta2) * grad**2
     c1, c2 = (1 - beta1**step, 1 - beta2**step) if corrected else (1, 1)
-    update = m / c1 / (np.sqrt(v / c2) + eps)
+    root = {"root": np.sqrt(v / c2) + eps, "v": np.sqrt(v / c2 + eps), "moment": (np.sqrt(v) + eps) / np.sqrt(c2)}
+    update = m / c1 / root[eps_at]
     update = np.clip(update, -clip, clip) if clipped == "update" else update
     param = param * (1 - lr * decay * decoupled) - lr * update
     return param, param, m, v
 
 
-def state(size, grad_dtype="fp32", step=3, zero=False):
-    """Gradient and first moment have the same sign, so that no sum is a small difference."""
+def state(size, grad_dtype="fp32", step=3, zero=False, unit=1):
+    """Gradient and first moment have the same sign, so that no sum is a small difference; unit: of both."""
 
     def make(rng):
         sign = rng.choice([-1, 1], size) * (not zero)
         return {
             "param": tensor(rng.uniform(1, 2, size), "fp32"),
-            "grad": tensor(sign * rng.uniform(0.05, 1, size), grad_dtype),
-            "m": tensor(sign * rng.uniform(0.05, 0.6, size), "fp32"),
-            "v": tensor(sign**2 * rng.uniform(0.01, 1, size), "fp32"),
+            "grad": tensor(unit * sign * rng.uniform(0.05, 1, size), grad_dtype),
+            "m": tensor(unit * sign * rng.uniform(0.05, 0.6, size), "fp32"),
+            "v": tensor(unit**2 * sign**2 * rng.uniform(0.01, 1, size), "fp32"),
             "lr": 0.25,
             "beta1": 0.875,
             "beta2": 0.9375,
@@ -313,7 +366,12 @@ ADAMW = Task(
         Case("1,000 elements, bf16 gradient", state(1000, "bf16"), hint="Convert the gradient to fp32 at its load."),
         Case("one element", state(1)),
         Case("8,193 elements, the first step", state(8193, step=1)),
-        Case("777 elements, all gradients and moments zero", state(777, zero=True), hint="eps stands beside the root."),
+        Case(
+            "777 elements, all gradients and moments zero",
+            state(777, zero=True),
+            hint="0 / (0 + eps) is 0. The decay applies all the same.",
+        ),
+        Case("600 elements, gradients near eps", state(600, unit=2e-8)),
         Case(f"{PROGRAMS * 1024 + 5:,} elements", state(PROGRAMS * 1024 + 5, "fp16", step=10)),
     ),
     mistakes=(
@@ -323,6 +381,12 @@ ADAMW = Task(
             decoupled=False,
         ),
         Mistake("the moments' start was not corrected", "Divide by 1 - beta ** step.", corrected=False),
+        Mistake(
+            "eps was added in another place",
+            "Add it to sqrt(v / c2): behind the root, and after the correction.",
+            {"eps_at": "v"},
+            {"eps_at": "moment"},
+        ),
         Mistake("the gradient was clipped", "Clip the update, after the division by the root.", clipped="gradient"),
         Mistake("nothing was clipped", "The update lies between -clip and clip.", clipped="nothing"),
     ),
@@ -330,7 +394,7 @@ ADAMW = Task(
     hints={
         "traffic": "One launch: load param, grad, m and v once, store param, its copy, m and v once.",
         "values": "Moments first, then the correction, the clip, and last the parameter.",
-        "unwritten": "Store the copy of every element.",
+        "unwritten": "Store param, its copy, m and v, of every element.",
     },
 )
 

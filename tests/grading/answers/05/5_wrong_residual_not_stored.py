@@ -1,4 +1,4 @@
-# wrong, unwritten
+# wrong, unwritten: Store y and the new residual.
 import torch
 from instruments.backend import tl, triton
 
