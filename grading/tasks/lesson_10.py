@@ -199,7 +199,7 @@ SPLIT = Task(
     minimum_bytes=split_requests,
     max_tile=(64, 64),
     hints={
-        "unwritten": EMPTY,
+        "unwritten": "Store the sum of every part, also of an empty one, and every element of c.",
         "out_of_bounds": END + " Mask rows by M and columns by N.",
         "traffic": "Read a and b once: a program takes up to 64 columns of one part. Add parts in a second launch.",
         "values": "partial[p] sums over bounds[p] <= k < bounds[p + 1] in fp32; c is the fp32 sum of all parts.",
