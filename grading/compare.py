@@ -146,10 +146,9 @@ def wrong_place(result: Result, expected: Expected) -> tuple:
     share = f"{wrong.mean():.0%}" if wrong.mean() >= 0.005 else f"{wrong.sum():,} of {wrong.size:,} elements"
     verb = "are" if wrong.mean() < 0.005 and wrong.sum() > 1 else "is"
     words = f"{expected.name}{place.first} is {table.flat[flat]:.6g}, expected {right.flat[flat]:.6g}; {share} of"
-    if is_integer(expected.dtype) or not np.isfinite(errors[worst]):
-        return f"{words} {expected.name} {verb} wrong", place
-    off = f"the worst {'row' if values.ndim > 1 else 'element'} by {errors[worst]:.1e} (limit {most[worst]:.0e})"
-    return f"{words} {expected.name} {verb} off, {off}", place
+    off = f"off, the worst {'row' if values.ndim > 1 else 'element'} by {errors[worst]:.1e} (limit {most[worst]:.0e})"
+    whole = is_integer(expected.dtype) or not np.isfinite(errors[worst])
+    return f"{words} {expected.name} {verb} {'wrong' if whole else off}", place
 
 
 def finite(value: float) -> float | str:
