@@ -274,22 +274,30 @@ Z = Task(
         ),
     ),
     mistakes=(
-        Mistake("z-loss has no gradient here", "The derivative of z * lse ** 2 is 2 * z * lse * softmax.", factor=0),
-        Mistake("the 2 of the square's derivative is missing", "The derivative of lse ** 2 is 2 * lse.", factor=1),
-        Mistake("the target's 1 was not subtracted", "At the target the gradient is 1 smaller.", target=0),
         Mistake(
-            "the target's 1 was multiplied by z-loss's factor",
-            "z-loss changes the softmax part alone: logits[target] has the derivative 1.",
-            target="scaled",
+            "the gradient lacks z-loss or its factor 2",
+            "The derivative of z * lse ** 2 is 2 * z * lse * softmax.",
+            {"factor": 0},
+            {"factor": 1},
+        ),
+        Mistake(
+            "the target's 1 was left out, or multiplied by z-loss's factor",
+            "At the target the gradient is 1 smaller: logits[target] has the derivative 1, whatever z is.",
+            {"target": 0},
+            {"target": "scaled"},
         ),
         Mistake("lse was not squared", "z-loss is z * lse ** 2.", power=1),
-        Mistake("target 0 was ignored", "Column 0 is a target like others: ignored rows have -100.", ignored="zero"),
         Mistake(
             "the running sum was not rescaled where the maximum grows",
             "It was added up over the old maximum: multiply it by exp(m_old - m_new) before you add the tile.",
             unscaled=TILE,
         ),
-        Mistake("ignored rows were counted", "Where the target is -100, store zeros.", ignored="counted"),
+        Mistake(
+            "the wrong rows were ignored, or none",
+            "A row whose target is -100 gives zeros. Column 0 is a target like others.",
+            {"ignored": "counted"},
+            {"ignored": "zero"},
+        ),
     ),
     minimum_bytes=z_bytes,
     hints={
