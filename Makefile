@@ -23,8 +23,10 @@ FEWER := -m "not once" --of-each 4
 # Last bits differ from CPU to CPU, so one pass takes the products of AMD's CPUs and PyTorch without vector instructions.
 OTHER_CPU := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=default
 
-# JupyterLab asks at its first start whether it may fetch news, over a corner of the first lesson.
-LAB_SETTINGS := {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}}
+# JupyterLab asks at its first start whether it may fetch news, over a corner of the first lesson; and it would have
+# one scroll to the end of a long line of code.
+LAB_SETTINGS := {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}, \
+	"@jupyterlab/notebook-extension:tracker": {"codeCellConfig": {"lineNumbers": false, "lineWrap": true}}}
 
 # $(call step,WORDS,COMMAND): says WORDS; what COMMAND says goes into TARGET.log, whose end is shown where it fails.
 define step

@@ -66,6 +66,7 @@ def measure(case, absent: set) -> Case:
             continue
         error = relative_error(result, case.others[name](*args) if name in case.others else reference)
         del result
+        absent.discard(name)
         if math.isfinite(error):
             functions[name], errors[name] = function, error
         else:

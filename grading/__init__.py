@@ -1,5 +1,4 @@
-"""Automated grading: `check`, `inputs` and `progress` in a notebook, `grade` on the command line; see
-docs/grading.md."""
+"""Automated grading: `check`, `inputs`, `progress` in a notebook, `grade` on the command line; see docs/grading.md."""
 
 import sys
 
@@ -15,7 +14,7 @@ def __getattr__(name: str):
 
         return getattr(notebook, name)
     if name == "progress":
-        from grading.tally import Progress
+        from instruments.progress import Progress
 
         return Progress
     raise AttributeError(f"module 'grading' has no attribute {name!r}")

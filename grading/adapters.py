@@ -18,10 +18,10 @@ import msgspec
 from junitparser import Error, Failure, JUnitXml, Skipped
 from junitparser.xunit2 import TestCase, TestSuite
 
-from grading.record import Submission, Verdict
-from grading.wording import WORDS, reason, shown
+from grading.record import Results, Submission, Verdict
+from grading.wording import WORDS, by_hand, reason, shown
 
-MARKS = ("points", "pending_points", "max_points", "gradable_points")
+MARKS = ("points", "manual_points", "pending_points", "max_points", "gradable_points")
 
 
 def junit(records: list[Submission]) -> str:
@@ -106,18 +106,22 @@ def classroom(records: list[Submission], printed: str, points: int) -> dict | No
     return {"version": 1, "status": worst, "max_score": most, "tests": [test | rest for test in tests]}
 
 
-def gradebook(records: list[Submission]) -> str:
-    """CSV with a line for each submission and a column for each task. A blank is no mark."""
+def gradebook(results: Results) -> str:
+    """CSV with a line for each submission, and for each learner who handed in nothing, and a column for each task. A
+    blank is no mark."""
+    records, unlisted = results.submissions, set(results.not_on_the_roster)
     tasks = sorted({task.id for record in records for task in record.tasks})
     out, columns = io.StringIO(), ("learner", "exercise", "status", *MARKS, "file", "notes", *tasks)
     table = csv.DictWriter(out, columns, lineterminator="\n")
     table.writeheader()
-    for record in sorted(records, key=lambda r: (r.learner, r.exercise, r.path)):
+    for record in sorted(records, key=lambda r: (r.learner.casefold(), r.exercise, r.path)):
         row = {"learner": _cell(record.learner), "exercise": record.exercise, "status": record.status}
-        row |= {"file": _cell(record.path), "notes": _cell("; ".join(record.notes))}
+        notes = ["not on the roster"] * (record.learner in unlisted) + record.notes + list(map(by_hand, record.remarks))
+        row |= {"file": _cell(record.path), "notes": _cell("; ".join(notes))}
         row |= {name: getattr(record, name) for name in MARKS if record.is_graded}
         row |= {task.id: task.points for task in record.tasks if task.status != "ungraded"}
         table.writerow(row)
+    table.writerows({"learner": _cell(name), "status": "missing"} for name in results.handed_in_nothing)
     return out.getvalue()
 
 
@@ -129,8 +133,7 @@ def _cell(text: str) -> str:
 
 def main(form: str, report: str, printed: str, points: str = "0") -> int:
     results, printed = Path(report, "results.json"), Path(printed).read_text(errors="replace")
-    submissions = json.loads(results.read_bytes())["submissions"] if results.exists() else []
-    records = msgspec.convert(submissions, list[Submission])
+    records = msgspec.json.decode(results.read_bytes(), type=Results).submissions if results.exists() else []
     if form == "gradescope":
         result = gradescope(uploaded(records, printed))
         print(json.dumps(result, indent=1))

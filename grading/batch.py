@@ -12,7 +12,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from functools import cache
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from grading import intake, sandbox
 from grading.record import Submission
-from grading.submission import graded, has_gpu, ungraded
+from grading.submission import Limits, graded, has_gpu, ungraded
 from grading.tasks import module_of
 from grading.wording import clean
 from instruments.files import write_whole
@@ -29,17 +29,8 @@ from instruments.release import ROOT
 
 MARGIN = 180  # seconds over a submission's own limit after which its process is killed
 WORKER = [sys.executable, "-m", "grading.batch"]
-REPORTING = ("batch.py", "cli.py", "report.py", "pages.py", "adapters.py", "wording.py")  # they decide about no grade
+REPORTING = "adapters batch cli pages report tables wording".split()  # they decide about no grade
 running = set()  # processes of this one
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one cell and one submission may take, and the seed of the inputs (None: a secret one for each)."""
-
-    cell_seconds: float
-    seconds: float
-    seed: int | None = None
 
 
 def machine() -> list:
@@ -56,7 +47,7 @@ def version(exercise: str) -> str:
     files = [path for name in ("grading", "instruments", "kernels") for path in (ROOT / name).rglob("*.py")]
     files = [path for path in files if not path.name.startswith("lesson_") or path == module_of(exercise)]
     files += [ROOT / folder / f"{exercise}.ipynb" for folder in ("exercises", "solutions")]
-    content = [path.read_bytes() for path in sorted(files) if path.name not in REPORTING and path.exists()]
+    content = [path.read_bytes() for path in sorted(files) if path.stem not in REPORTING and path.exists()]
     return hashlib.sha256(b"".join(content)).hexdigest()
 
 
@@ -71,8 +62,9 @@ def pool_of(jobs: int, scheduler: str | None):
     if scheduler:
         from distributed import Client
 
-        with Client(scheduler) as client, client.get_executor(pure=False) as pool:
-            yield pool
+        with Client(scheduler) as client:  # its end cancels what an interrupted run still waits for
+            client.wait_for_workers(1, timeout=60)
+            yield client.get_executor(pure=False)
         return
     with ThreadPoolExecutor(jobs) as pool:
         try:
@@ -104,8 +96,9 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
         else:
             todo.setdefault(key, one)
     futures = {pool.submit(alone, one, limits): key for key, one in todo.items()}
-    for future in tqdm(as_completed(futures), "grading", len(futures), unit="submission", disable=None, leave=False):
-        key = futures[future]
+    bar = tqdm(None, "grading", len(futures), unit="submission", disable=None, leave=False)
+    for future in as_completed(futures):
+        key = futures.pop(future)
         try:
             record = future.result()
         except Exception as error:  # of the pool: costs the others nothing
@@ -113,6 +106,8 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
         if record.status != "ungraded":
             write_whole(folder / "records" / f"{key}.json", msgspec.json.encode(record))
         records[key] = record
+        bar.update()
+        del future  # whose result a Dask scheduler would have made again where the worker that holds it dies
     return [named(records[key], one) for key, one in zip(keys, handed)]
 
 
@@ -152,6 +147,5 @@ def alone(one: intake.Handed, limits: Limits) -> Submission:
 if __name__ == "__main__":
     end_on_signal()
     learner, path, file, member, *rest = json.loads(sys.stdin.buffer.read())
-    limits = Limits(*rest)
-    record = graded(intake.Handed(learner, path, Path(file), member), limits.cell_seconds, limits.seed, limits.seconds)
+    record = graded(intake.Handed(learner, path, Path(file), member), Limits(*rest))
     print(msgspec.json.encode(clean(record)).decode())

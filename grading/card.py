@@ -2,8 +2,8 @@
 
 from grading.pages import PAGES
 from grading.record import Verdict, score
-from grading.tasks import tasks_of
 from instruments import diary
+from instruments.progress import standing
 
 #: status: sign, word, and the colours of sign and ground, which are the card's own in every theme
 LOOKS = {
@@ -14,13 +14,6 @@ LOOKS = {
     "ungraded": ("?", "not judged: the grader's fault", "#555555", "#f0f0f0"),
 }
 PUBLIC = "checked with the public seed; `grade` runs the same checks with another."
-
-
-def standing(exercise: str, history: diary.Diary) -> tuple[int, int, int]:
-    """(points, pending points, points there are) of an exercise."""
-    tasks = tasks_of(exercise)
-    known = [history.tasks[task.id] for task in tasks if task.id in history.tasks]
-    return sum(p.points for p in known), sum(p.pending for p in known), sum(task.max_points for task in tasks)
 
 
 class Card:

@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 import traceback
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +62,9 @@ def run(task_id: str, namespace: dict, folder: Path | str) -> dict:
         run.timed = facts.Call()
         with reporting(run.timed):
             function = namespace[spec["speed"]["function"]]
-            run.timed.operations = recorder.call("speed", function, random_arguments(spec["speed"]))[1].counts
+            run.timed.operations = recorder.call("speed", function, load_arguments(spec["speed"]["arguments"]))[
+                1
+            ].counts
         torch.cuda.empty_cache()
     run.launched = any(call.launches for calls in recorder.trace.values() for call in calls)
     if run.launched:
@@ -108,7 +110,7 @@ def _case(number: int, case: dict, spec: dict, function, source: Path, out: Path
 def _call_twice(function, arguments: list, tile: bool, call: facts.Call, out: Path, name: str) -> None:
     """Call a function in plain PyTorch or Python, and once more on other tensors: a result that it holds on to would
     change. tile: whether what torch does is of interest."""
-    with poisoned(), watched() as operations:
+    with poisoned(), watched() if tile else nullcontext() as operations:  # torch.compile does nothing while watched
         first = function(*arguments[0].values())
     call.operations = operations.counts if tile else {}
     call.returned = export(first, out, name)
@@ -150,7 +152,7 @@ def reporting(record):
         record.error = facts.Error(type=type(root).__name__[:100], text=text, where=where, kernel=kernel)
 
 
-def load_arguments(case: list, source: Path) -> dict:
+def load_arguments(case: list, source: Path = Path()) -> dict:
     """{name: what the function gets}, fresh, on the device where kernels run."""
     arguments = {}
     for argument in case:
@@ -168,11 +170,6 @@ def load_arguments(case: list, source: Path) -> dict:
             value = DTYPES[argument["dtype"]]
         arguments[argument["name"]] = value
     return arguments
-
-
-def random_arguments(speed: dict) -> dict:
-    """The inputs of a timed call."""
-    return load_arguments(speed["arguments"], Path())
 
 
 def _state(arguments: dict) -> dict:

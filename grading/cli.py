@@ -11,10 +11,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from grading import batch, intake, report, sandbox
+from grading import batch, intake, report, sandbox, tables
 from grading.record import score
 from grading.submission import SUBMISSION_SECONDS, has_gpu
-from grading.wording import WORDS, clean, line, reason, standing, who
+from grading.wording import WORDS, by_hand, clean, line, reason, standing, who
+from instruments.files import BadTable
 
 
 class Usage(Exception):
@@ -26,7 +27,7 @@ def main(argv: list | None = None) -> int:
     batch.end_on_signal()
     try:
         return run(options)
-    except Usage as error:
+    except (Usage, BadTable) as error:
         print(f"grade: {line(str(error))}", file=sys.stderr)
         return 2
     except OSError as error:
@@ -43,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     add, jobs = parser.add_argument, 1 if has_gpu() else max((os.cpu_count() or 2) // 2, 1)
     add("paths", nargs="+", metavar="PATH", type=Path, help="a notebook, or a folder or zip with a child per learner")
     add("--report", required=True, metavar="DIR", type=Path, help="folder for the results")
+    add("--roster", metavar="CSV", type=Path, help="the class: who handed in nothing, and who is not in it")
     add("--jobs", metavar="N", type=int, default=jobs, help="submissions graded side by side (here %(default)s)")
     add("--scheduler", metavar="ADDRESS", help="grade on the workers of this Dask scheduler")
     add("--timeout", metavar="S", type=float, default=120.0, help="seconds per cell (default %(default)g)")
@@ -60,14 +62,20 @@ def run(options) -> int:
     check(options)
     handed, aside = submissions(options.paths, options.report)
     handed, others = beside(options, handed)
+    remarks, learners = tables.remarks(options.report / "remarks.csv"), [one.learner for one in (*handed, *others)]
+    roster = tables.roster(options.roster, learners) if options.roster else report.earlier(options.report).roster
     records = list(map(clean, records_of(options, handed)))
     if all(record.status == "unreadable" for record in records):
         raise Usage("; ".join(f"{record.path}: {reason(record)}" for record in records[:5]))
-    report.write(options.report, sorted(records + others, key=lambda record: record.path), aside)
+    results = tables.results(records + others, aside, roster, remarks)
+    report.write(options.report, results)
+    mine = {record.file for record in records}
+    records = [record for record in results.submissions if record.file in mine]
     for record in records:
         say(record)
-    if aside:
-        print(f"left aside: {', '.join(map(line, aside))}")
+    for what in ("left_aside", "handed_in_nothing", "not_on_the_roster", "remarks_without_a_mark"):
+        if names := getattr(results, what):
+            print(f"{what.replace('_', ' ')}: {', '.join(map(line, names))}")
     print(f"report: {options.report / 'index.html'}")
     print(summary(records))
     return 0 if all(record.is_graded for record in records) else 1
@@ -82,7 +90,7 @@ def check(options) -> None:
         raise Usage(f"--seed: got {options.seed}, expected 0 or more")
     for name in ("nbval", "torch", "triton", *(["distributed"] if options.scheduler else [])):
         if importlib.util.find_spec(name) is None:
-            raise Usage(f"{name} is not installed here (Triton is for Linux: elsewhere use Colab, a container or WSL2)")
+            raise Usage(f"{name} is missing: pip install -e '.[dask]' (on Linux; elsewhere Colab, a container or WSL2)")
 
 
 def records_of(options, handed: list) -> list:
@@ -100,7 +108,7 @@ def records_of(options, handed: list) -> list:
 
 def beside(options, handed: list) -> tuple[list, list]:
     """(the submissions, named as an earlier report names them; what else that report holds and this run keeps)."""
-    old, paths = report.earlier(options.report), list(map(os.path.realpath, options.paths))
+    old, paths = report.earlier(options.report).submissions, list(map(os.path.realpath, options.paths))
     others = [record for record in old if not any(Path(record.file).is_relative_to(path) for path in paths)]
     if not others or len(old) == 1 and not options.regrade:
         return handed, []
@@ -128,8 +136,7 @@ def submissions(paths: list, folder: Path) -> tuple[list, list]:
         inside, others = intake.collect(path, folder, "" if len(paths) == 1 and path.is_dir() else None)
         if not inside:
             raise Usage(f"{path}: no notebook in this folder")
-        for one in inside:
-            handed.setdefault(one.place, one)
+        handed |= {one.place: one for one in inside if one.place not in handed}
         aside += others
     return list(handed.values()), aside
 
@@ -142,6 +149,8 @@ def say(record) -> None:
     for task in record.tasks if any(task.status != "not_attempted" for task in record.tasks) else ():
         hint = task.hint or ("right; waits for a GPU" if task.pending_points else "")
         print(f"  {task.id}  {WORDS[task.status]:13} {task.points} of {task.max_points}  {hint}".rstrip())
+    for remark in record.remarks:
+        print(f"  by hand: {by_hand(remark)}")
 
 
 def summary(records: list) -> str:
@@ -149,7 +158,7 @@ def summary(records: list) -> str:
     marks, others = ([r for r in records if r.is_graded is graded] for graded in (True, False))
     words = f"{len(marks)} graded"
     if others:
-        words += f"; {len(others)} without a mark: {', '.join(map(who, others[:10]))}" + ", ..." * (len(others) > 10)
+        words += f"; {len(others)} without a mark: {'; '.join(map(who, others[:10]))}" + "; ..." * (len(others) > 10)
     one_learner = len({record.learner for record in records}) == 1
     if one_learner and len({record.exercise for record in marks}) == len(marks) > 0:
         totals = (sum(getattr(r, name) for r in marks) for name in ("points", "pending_points", "max_points"))

@@ -7,7 +7,7 @@ import numpy as np
 from grading.record import Place
 from grading.tasks import Expected
 from grading.tasks.arrays import rounded
-from kernels.shared.tolerances import ROUNDED_REFERENCE_FACTOR, limit
+from kernels.shared.tolerances import ROUNDED_REFERENCE_FACTOR, agreed, limit, row_errors
 
 
 @dataclass
@@ -57,25 +57,6 @@ def form_fault(result: Result, expected: Expected, contiguous: bool) -> str:
     if contiguous and any(n > 1 and s != r for n, s, r in zip(values.shape, result.strides, rows)):
         return f"{name} is not contiguous: its strides are {result.strides}, expected {rows}"
     return ""
-
-
-def agreed(values: np.ndarray, reference: np.ndarray) -> tuple:
-    """Both with 0 where they agree on what is not finite: the log-sum-exp of nothing is -inf, and so it has to be."""
-    with np.errstate(invalid="ignore"):
-        same = ~np.isfinite(reference) & ((values == reference) | (np.isnan(values) & np.isnan(reference)))
-    return (np.where(same, 0, values), np.where(same, 0, reference)) if same.any() else (values, reference)
-
-
-def row_errors(values: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """||actual - expected|| / ||expected|| of every row (last axis); inf where only one of them is NaN or infinite, or
-    where a row of zeros is not zero."""
-    rows = values.reshape(-1, values.shape[-1]) if values.ndim > 1 else values.reshape(-1, 1)
-    rows, right = agreed(*(of.astype(np.float64) for of in (rows, reference.reshape(rows.shape))))
-    with np.errstate(all="ignore"):
-        size = np.linalg.norm(right, axis=1)
-        distance = np.linalg.norm(rows - right, axis=1)
-        error = np.where(size > 0, distance / np.where(size > 0, size, 1), np.where(distance == 0, 0, np.inf))
-    return np.where(np.isnan(error), np.inf, error)
 
 
 def is_integer(dtype: str) -> bool:
@@ -137,20 +118,16 @@ def wrong_place(result: Result, expected: Expected) -> tuple:
     place = Place(
         output=expected.name,
         first=[int(i) for i in np.unravel_index(flat, values.shape)],
-        expected=finite(right.flat[flat]),
-        actual=finite(table.flat[flat]),
+        expected=float(right.flat[flat]),
+        actual=float(table.flat[flat]),
         wrong=float(wrong.mean()),
-        error=finite(errors[worst]),
+        error=float(errors[worst]),
         limit=float(most[worst]),
     )
     share = f"{wrong.mean():.0%}" if wrong.mean() >= 0.005 else f"{wrong.sum():,} of {wrong.size:,} elements"
     verb = "are" if wrong.mean() < 0.005 and wrong.sum() > 1 else "is"
     words = f"{expected.name}{place.first} is {table.flat[flat]:.6g}, expected {right.flat[flat]:.6g}; {share} of"
-    off = f"off, the worst {'row' if values.ndim > 1 else 'element'} by {errors[worst]:.1e} (limit {most[worst]:.0e})"
-    whole = is_integer(expected.dtype) or not np.isfinite(errors[worst])
-    return f"{words} {expected.name} {verb} {'wrong' if whole else off}", place
-
-
-def finite(value: float) -> float | str:
-    """A number as JSON can hold it: what is not finite by its name."""
-    return float(value) if np.isfinite(value) else str(float(value))
+    if is_integer(expected.dtype) or not np.isfinite(errors[worst]):
+        return f"{words} {expected.name} {verb} wrong", place
+    off = f"the worst {'row' if values.ndim > 1 else 'element'} by {errors[worst]:.1e} (limit {most[worst]:.0e})"
+    return f"{words} {expected.name} {verb} off, {off}", place

@@ -162,18 +162,25 @@ class Undecodable(Exception):
     """What a process left is not what the course's own code writes; the text says what is wrong with it."""
 
 
+def opened(path: Path):
+    """A plain file, open for reading; OSError for all else. A link is not followed, a pipe not waited for."""
+    if not stat.S_ISREG(os.lstat(path).st_mode):
+        raise OSError(None, "a link, a pipe or a device: hand in the file itself")
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # it may be swapped by now
+    return os.fdopen(os.open(path, flags), "rb")
+
+
 def inside(folder: Path, path: Path, most: int) -> bytes:
     """The content of a plain file that really lies in `folder`; Undecodable where there is a link, a pipe, a file of
     more than `most` bytes or none."""
     try:
         if not path.parent.resolve().is_relative_to(folder.resolve()):
             raise Undecodable(f"{path.name} does not lie in the run's folder")
-        opened = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(opened, "rb") as file:
-            status = os.fstat(opened)
-            if not stat.S_ISREG(status.st_mode) or status.st_size > most:
-                raise Undecodable(f"{path.name} is not a plain file of at most {most:,} bytes")
-            return file.read(most + 1)
+        with opened(path) as file:
+            content = file.read(most + 1)
+        if len(content) > most:
+            raise Undecodable(f"{path.name} is not a plain file of at most {most:,} bytes")
+        return content
     except (OSError, RuntimeError, ValueError) as error:
         raise Undecodable(f"{path.name!r} cannot be read ({type(error).__name__})") from None
 

@@ -7,13 +7,14 @@ that mistake's flag, gives the learner's results in most of the cases that are w
 import itertools
 import math
 import re
+import tomllib
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
 from grading import facts
 from grading.compare import explained, form_fault, matches, wrong_place
-from grading.meanings import meaning
 from grading.record import Place
 from grading.tasks import BYTES_FACTOR, DIAGNOSES, RandomTensor, Task, Tensor, mistaken, plain, takes
 from grading.tasks.arrays import STORAGE
@@ -21,6 +22,7 @@ from grading.tasks.arrays import STORAGE
 SMALL_CHANGE = 1024  # bytes over the minimum that do not count: partial sums and the like weigh on tiny cases only
 MAX_WIDTHS = 8  # of tiles that mistakes are tried with
 KINDS = list(DIAGNOSES)
+MEANINGS = tomllib.loads(Path(__file__).with_name("meanings.toml").read_text(encoding="utf-8"))["meaning"]
 OF_NUMBERS = ("values", "out_of_bounds", "unwritten", "form")  # diagnoses that a case's own hint may explain
 ALLOCATIONS = ("empty", "new_", "zero", "full", "fill_", "ones")  # beside a kernel torch may make tensors of any size
 
@@ -57,6 +59,17 @@ def most_telling(task: Task, findings: list) -> Finding:
     if hint and finding.diagnosis in OF_NUMBERS and all(task.cases[f.index].hint == hint for f in findings):
         finding.advice = hint
     return finding
+
+
+def meaning(text: str, line: str = "") -> tuple[str, str]:
+    """(the fault, what to do) of an error with this text, raised in this line of the learner's code; "" where nothing
+    is known beyond the error's own words."""
+    for entry in MEANINGS:
+        in_text, in_line = re.search(entry["error"], text), re.search(entry.get("line", ""), line)
+        if in_text and in_line:
+            groups = [group for match in (in_text, in_line) for group in match.groups() if group]
+            return entry.get("fault", "").format(*groups), entry["advice"].format(*groups)
+    return "", ""
 
 
 def of_error(task: Task, index: int, error: facts.Error, stub: bool = False) -> Finding:

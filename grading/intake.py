@@ -7,13 +7,13 @@ import getpass
 import json
 import os
 import re
-import stat
 import zipfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from nbformat import NotebookNode, from_dict
 
+from grading.facts import opened
 from grading.tasks import exercise_with, exercises
 from instruments.release import ROOT, exercise_id, grade_id, task_id
 
@@ -55,17 +55,10 @@ class Handed:
                 stream = zipfile.ZipFile(stream).open(self.member) if self.member else stream
                 content = stream.read(MAX_FILE + 1)  # the size that a zip states may be a lie
         except Exception as error:  # zipfile and zlib have errors of their own
-            raise Unreadable(f"{self.path}: cannot be read ({getattr(error, 'strerror', '') or error})") from None
+            raise Unreadable(f"{self.path}: {getattr(error, 'strerror', '') or error}") from None
         if len(content) > MAX_FILE:
             raise Unreadable(f"{self.path}: larger than {MAX_FILE >> 20} MiB; clear the outputs and hand it in again")
         return content
-
-
-def opened(file: Path):
-    """A plain file, open for reading; OSError for all else. A link is not followed, a pipe not waited for."""
-    if not stat.S_ISREG(os.lstat(file).st_mode):
-        raise OSError(None, "a link, a pipe or a device: hand in the file itself")
-    return os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")  # it may be swapped by now
 
 
 def text(path: Path | str) -> str:

@@ -44,7 +44,7 @@ def inputs(task_id: str, case: str) -> tuple:
     times: fresh tensors where kernels run, and plain values, in the order of the call."""
     task = find_task(task_id)
     if case == "timed" and task.speed:
-        return tuple(child.random_arguments(timed_call(task, PUBLIC_SEED, RECORDED)).values())
+        return tuple(child.load_arguments(timed_call(task, PUBLIC_SEED, RECORDED)["arguments"]).values())
     names = [known.name for known in task.cases]
     if case not in names:
         raise ValueError(f"inputs: {task_id} has no case {case!r}, expected one of: {'; '.join(names)}")

@@ -8,8 +8,8 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup, escape
 
-from grading.record import Submission
-from grading.wording import WORDS, reason, standing, who
+from grading.record import Results, Submission
+from grading.wording import WORDS, by_hand, reason, standing, who
 
 
 def names(records: list[Submission]) -> dict[str, str]:
@@ -25,31 +25,21 @@ def names(records: list[Submission]) -> dict[str, str]:
     return files
 
 
-def learner_page(learner: str, records: list[Submission]) -> str:
-    """All that one learner handed in."""
-    return PAGES.get_template("learner.html.j2").render(title=f"Grades of {learner}", records=records)
-
-
-def class_page(records: list[Submission], aside: list[str] = ()) -> str:
-    """What needs a person, and for each exercise who has what."""
-    handed, exercises = defaultdict(list), defaultdict(list)
-    for record in records:
-        handed[who(record)].append(record)
-        if record.is_graded:
-            exercises[record.exercise].append(record)
-    attention = [f"{who(record)}: {reason(record)}" for record in records if not record.is_graded]
-    twice = {name: ", ".join(r.path for r in those) for name, those in handed.items() if len(those) > 1}
-    attention += [f"{name}: handed in more than once ({paths}). Decide which counts." for name, paths in twice.items()]
-    if aside:
-        attention.append(f"Left aside, because they are no notebooks: {', '.join(aside[:20])}.")
+def class_page(results: Results) -> str:
+    """What needs a person, who is missing, and for each exercise who has what."""
+    levels = sorted({record.isolation for record in results.submissions if record.is_graded})
+    files = names(results.submissions)
     return PAGES.get_template("class.html.j2").render(
-        title="Grades",
-        records=records,
-        attention=attention,
-        exercises=dict(sorted(exercises.items())),
-        pages=names(records),
-        levels=sorted({record.isolation for record in records if record.is_graded}),
+        title="Grades", records=results.submissions, results=results, pages=files, levels=levels
     )
+
+
+def alike(hints: list[str]) -> list[tuple[int, str]]:
+    """[(how many, one of them)] of hints that came more than once, but for their numbers, which differ by the seed."""
+    groups = defaultdict(list)
+    for hint in hints:
+        groups[re.sub(r"-?\d[\d.,]*(e[+-]?\d+)?", "0", hint)].append(hint)
+    return [(len(group), group[0]) for group in groups.values() if len(group) > 1]
 
 
 PAGES = jinja2.Environment(
@@ -59,6 +49,7 @@ PAGES = jinja2.Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-PAGES.globals.update(WORDS=WORDS, standing=standing)
+PAGES.globals.update(WORDS=WORDS, standing=standing, who=who, reason=reason, alike=alike)
+PAGES.filters["by_hand"] = by_hand
 PAGES.filters["code"] = lambda text: Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
 PAGES.filters["number"] = lambda value: f"{value:.6g}" if isinstance(value, float) else value

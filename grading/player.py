@@ -27,8 +27,7 @@ if __name__ == "__main__":  # a copy of this file, in the grading/ of a run's ow
 import torch
 
 from grading import facts
-from grading.child import export, export_arguments, export_array, load_arguments, on_gpu, random_arguments, reporting
-from grading.child import storage_of as storage_bytes
+from grading.child import export, export_arguments, export_array, load_arguments, on_gpu, reporting, storage_of
 from instruments import backend
 from instruments.compiled import Launchable
 from instruments.launches import Player, load
@@ -188,11 +187,11 @@ def _timed(speed: dict, call, out: Path) -> facts.Speed:
     timed = facts.Speed()
     with reporting(timed):
         names = {argument["name"]: argument.get("whole", False) for argument in speed["arguments"]}
-        arguments = random_arguments(speed)
+        arguments = load_arguments(speed["arguments"])
         player = Player(call, list(names), poison=False)
         player.tune(arguments)
         timed.seconds = from_graphs({"answer": player}, tuple(arguments.values()), speed["bytes"])["answer"].median
-        arguments = random_arguments(speed)
+        arguments = load_arguments(speed["arguments"])
         rows, height = torch.tensor(speed["rows"], device=backend.device()), speed["height"]
         for name, value in arguments.items():
             if isinstance(value, torch.Tensor):
@@ -207,7 +206,7 @@ def _timed(speed: dict, call, out: Path) -> facts.Speed:
         for name, value in arguments.items():
             if isinstance(value, torch.Tensor) and value.ndim > 1:
                 timed.after[name] = f"speed.after.{name}.bin"
-                (out / timed.after[name]).write_bytes(storage_bytes(value if names[name] else value[rows]))
+                (out / timed.after[name]).write_bytes(storage_of(value if names[name] else value[rows]))
         del arguments, returned
         timed.roof = matmul_roof() if speed["flops"] else copy_roof(1 << 30)
     torch.cuda.empty_cache()

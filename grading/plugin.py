@@ -62,6 +62,7 @@ def pytest_runtest_call(item):
             status, text = "died", "the process that ran the cell ended"
         elif kernel.reply.get("status") == "error":
             status, text = "error", f"{kernel.reply.get('ename')}: {kernel.reply.get('evalue')}"
+            text = re.sub(r" \(\d+\.py, line \d+\)$", "", text)  # IPython's name for the cell, in a SyntaxError
         traceback = "".join(map(str, kernel.reply.get("traceback", [])))
         lines = re.findall(r"Cell In\[\d*\], line (\d{1,6})", re.sub(r"\x1b\[[0-9;]*m", "", traceback))
         write(item, event="end", status=status, text=text[:2000], line=lines[-1] if lines else "0")

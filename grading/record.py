@@ -1,4 +1,4 @@
-"""The records of a grading: a Verdict per task, a Submission per notebook. results.json holds them."""
+"""The records of a grading: a Verdict per task, a Submission per notebook, and Results, which results.json holds."""
 
 from typing import Annotated, Literal
 
@@ -61,6 +61,15 @@ class Verdict(Record):
         return "\n".join(lines)
 
 
+class Remark(Record):
+    """A line of the instructor's remarks.csv. on: a task, or an exercise as a whole."""
+
+    learner: str
+    on: str
+    points: int = 0
+    comment: str = ""
+
+
 class Submission(Record):
     """One notebook that was handed in: an entry of results.json.
 
@@ -68,7 +77,8 @@ class Submission(Record):
     the class folder, or the file's name. exercise: empty where the file could not be read. status: graded and pending
     (as soon as one task is) have a mark; unreadable (the file's fault) and ungraded (the grader's) have none, which is
     not a zero. gradable_points: what can be earned on this machine. isolation: of the sandbox. seed: of the inputs, for
-    --seed; as text, for JSON readers that round. seconds: the grading took.
+    --seed; as text, for JSON readers that round. seconds: the grading took. manual_points: given or taken by remarks,
+    and part of the points.
     """
 
     path: str
@@ -86,8 +96,23 @@ class Submission(Record):
     environment: Environment | None = None
     seed: str = ""
     seconds: float = 0.0
+    manual_points: int = 0
+    remarks: list[Remark] = []
 
     @property
     def is_graded(self) -> bool:
         """Whether the points are a mark."""
         return self.status in ("graded", "pending")
+
+
+class Results(Record):
+    """results.json of `grade`. left_aside: files beside the submissions that are none. roster: the class, where it is
+    known. remarks_without_a_mark: sentences on remarks that no submission takes."""
+
+    schema_version: Literal[6] = 6
+    submissions: list[Submission] = []
+    left_aside: list[str] = []
+    roster: list[str] = []
+    handed_in_nothing: list[str] = []
+    not_on_the_roster: list[str] = []
+    remarks_without_a_mark: list[str] = []

@@ -8,24 +8,14 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from grading import adapters, pages
-from grading.facts import Record
-from grading.record import Submission
+from grading.record import Results
 from grading.wording import clean, line
 
 SCHEMA = Path(__file__).with_name("results.schema.json")
-
-
-class Results(Record):
-    """results.json of `grade`. left_aside: files beside the submissions that are none."""
-
-    schema_version: Literal[5]
-    submissions: list[Submission]
-    left_aside: list[str]
 
 
 def schema() -> dict:
@@ -39,27 +29,28 @@ def schema() -> dict:
     return {"$schema": draft, "title": "results.json of grade", **top, "$defs": parts}
 
 
-def earlier(folder: Path) -> list[Submission]:
-    """The submissions of the report that `folder` holds; none where there is none of this version."""
+def earlier(folder: Path) -> Results:
+    """The report that `folder` holds; empty where there is none of this version."""
     try:
-        return msgspec.json.decode((folder / "results.json").read_bytes(), type=Results).submissions
+        return msgspec.json.decode((folder / "results.json").read_bytes(), type=Results)
     except (OSError, ValueError):
-        return []
+        return Results()
 
 
-def files(records: list[Submission], aside: list[str] = ()) -> dict:
+def files(results: Results) -> dict:
     """{path inside the report: text} of a whole report."""
-    records, aside = list(map(clean, records)), list(map(line, aside))
-    results = msgspec.to_builtins(Results(schema_version=5, submissions=records, left_aside=aside))
+    records, aside = list(map(clean, results.submissions)), list(map(line, results.left_aside))
+    results = msgspec.structs.replace(results, submissions=records, left_aside=aside)
     texts = {
-        "results.json": _json(results),
-        "index.html": pages.class_page(records, aside),
+        "results.json": _json(msgspec.to_builtins(results)),
+        "index.html": pages.class_page(results),
         "junit.xml": adapters.junit(records),
-        "grades.csv": "\ufeff" + adapters.gradebook(records),  # by this mark Excel knows UTF-8
+        "grades.csv": "\ufeff" + adapters.gradebook(results),  # by this mark Excel knows UTF-8
     }
+    learner_page = pages.PAGES.get_template("learner.html.j2")
     for learner, name in pages.names(records).items():
         theirs = [record for record in records if record.learner == learner]
-        texts[f"learners/{name}.html"] = pages.learner_page(learner, theirs)
+        texts[f"learners/{name}.html"] = learner_page.render(title=f"Grades of {learner}", records=theirs)
         for record in theirs:
             place = f"gradescope/{name}/{record.exercise or 'unreadable'}"
             number = sum(path.startswith(place) for path in texts)
@@ -72,11 +63,11 @@ def _json(content: dict) -> str:
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
-def write(folder: Path, records: list[Submission], aside: list[str] = ()) -> None:
+def write(folder: Path, results: Results) -> None:
     """Write the report into `folder`; OSError where that fails, with nothing half-written."""
     beside = folder / f".report.{os.getpid()}.part"
     try:
-        for name, text in files(records, aside).items():
+        for name, text in files(results).items():
             (beside / name).parent.mkdir(parents=True, exist_ok=True)
             (beside / name).write_text(text, encoding="utf-8", newline="")
         for name in ("gradescope", "learners"):

@@ -23,9 +23,10 @@ from pathlib import Path
 
 import psutil
 
+from instruments.release import ROOT
+
 #: Isolation, the weakest first; each level holds what those before it hold.
 LEVELS = ("process", "limits", "network")
-ROOT = Path(__file__).resolve().parents[1]
 TOKEN = "BYTES_FIRST_RUN"  # environment variable by which every process of a run is known
 MAX_FILE = 1 << 30  # bytes of one file
 MAX_FOLDER = 2 << 30  # bytes of all files that a run writes

@@ -15,6 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 
 import nbformat
@@ -28,9 +29,8 @@ from grading.record import Submission, Verdict
 from grading.tasks import PLAYED, RECORDED, Inputs, Task, tasks_of
 from grading.tasks.files import prepare
 from instruments.files import write_whole
-from instruments.release import exercise_id, grade_id, released, task_id
+from instruments.release import ROOT, Missing, grade_id, pristine, task_id
 
-ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 60  # a kernel and the course's imports, beside what the cells take
 SUBMISSION_SECONDS = 900  # for everything: a notebook whose every task hangs must not hold up the class
 PATIENCE = 3  # times the seconds that the kernels of a task may take: on a busy machine they wait for a processor
@@ -54,34 +54,18 @@ CHECK = "import grading.child as _child\n_ = _child.run({task!r}, globals(), {fo
 MAGIC = re.compile(r"^([ \t]*+)(?:[%!?]|[\w.]++\?{1,2}[ \t]*$|[\w, ]++=[ \t]*+[%!]).*$", re.MULTILINE)
 
 
-class Missing(ValueError):
-    """The course lacks what grading this submission needs."""
+@dataclass(frozen=True)
+class Limits:
+    """What one cell and one submission may take, and the seed of the inputs (None: a secret one for each)."""
+
+    cell_seconds: float
+    seconds: float = SUBMISSION_SECONDS
+    seed: int | None = None
 
 
-def pristine(exercise: str, root: Path = ROOT) -> nbformat.NotebookNode:
-    """The exercise as released: from its solution where that is at hand, else from exercises/."""
-    for folder in ("solutions", "exercises"):
-        for path in sorted((root / folder).glob("*.ipynb")):
-            nb = nbformat.read(path, as_version=4)
-            if exercise_id(nb) == exercise:
-                return released(nb)
-    raise Missing(f"exercise {exercise!r}: its notebook is missing from both solutions/ and exercises/ of {root}")
-
-
-def grade(
-    handed: Handed | Path, cell_seconds: float, seed: int | None = None, seconds: float = SUBMISSION_SECONDS
-) -> Submission:
-    """The record of one submission, as results.json holds it.
-
-    Args:
-        handed: the file.
-        cell_seconds: what one cell, or the kernels of one task, may take.
-        seed: of the inputs; secret and drawn here by default.
-        seconds: what the whole submission may take.
-
-    Raises:
-        Unreadable: the file is at fault. Missing: the course is.
-    """
+def grade(handed: Handed | Path, limits: Limits) -> Submission:
+    """The record of one submission, as results.json holds it; Unreadable where the file is at fault, Missing where the
+    course is."""
     begun = time.monotonic()
     handed = handed if isinstance(handed, Handed) else intake.alone(Path(handed))
     nb, notes = intake.read(handed)
@@ -89,8 +73,8 @@ def grade(
     tasks = tasks_of(exercise)
     original = pristine(exercise)
     answers = intake.answers(original, nb, {task.id: tuple(task.functions) for task in tasks})
-    seed = secrets.randbits(63) if seed is None else seed
-    grading = Grading(original, answers, tasks, seed, cell_seconds, begun + seconds)
+    seed = secrets.randbits(63) if limits.seed is None else limits.seed
+    grading = Grading(original, answers, tasks, seed, limits.cell_seconds, begun + limits.seconds)
     verdicts = grading.verdicts()
     states = {verdict.status for verdict in verdicts}
     return Submission(
@@ -112,16 +96,14 @@ def grade(
     )
 
 
-def graded(
-    handed: Handed, cell_seconds: float, seed: int | None = None, seconds: float = SUBMISSION_SECONDS
-) -> Submission:
+def graded(handed: Handed, limits: Limits) -> Submission:
     """The record of one submission, whatever happens: the file's faults and the grader's own are in it.
 
     A fault of the grader's is tried once more; after that the submission is ungraded, which is not a zero.
     """
     for _attempt in (1, 2):
         try:
-            return grade(handed, cell_seconds, seed, seconds)
+            return grade(handed, limits)
         except Unreadable as error:
             return ungraded(handed, str(error), status="unreadable")
         except Missing as error:
@@ -136,9 +118,8 @@ def ungraded(handed: Handed, reason: str, status: str = "ungraded") -> Submissio
 
     status: "unreadable" where the file is at fault, "ungraded" where the grader or its machine is.
     """
-    record = Submission(path=handed.path, file=handed.place, learner=handed.learner, exercise="", status=status)
-    record.isolation, record.notes = sandbox.level(), [reason]
-    return record
+    about = dict(path=handed.path, file=handed.place, learner=handed.learner, exercise="", status=status)
+    return Submission(**about, isolation=sandbox.level(), notes=[reason])
 
 
 @dataclass
@@ -166,8 +147,7 @@ class Grading:
         for task in self.tasks:
             if task.id in self.answers.untouched:
                 self.done[task.id] = without_points(task, "not_attempted")
-        excluded: set = set()
-        fruitless = 0
+        excluded, fruitless = set(), 0
         while remaining := [task for task in self.tasks if task.id not in self.done]:
             if time.monotonic() > self.end:
                 by = f", by {', '.join(sorted(excluded))}" if excluded else ""
@@ -196,6 +176,9 @@ class Grading:
         cells = self._cells(run_folder, excluded, {task.id for task in ready})
         with self._player(play_folder, len(ready)) as play:
             log, finished = self._run_notebook(cells, run_folder, len(ready))
+            own = takewhile(lambda entry: entry["role"] != "answer", log)  # cells before any of the learner's
+            if faults := [entry["text"] for entry in own if entry["status"] not in ("", "ok")]:
+                return {}, f"a cell of the exercise itself failed: {faults[0]}"
             stopped = stopped_by(log, finished)
             evidence = self._evidence(ready, run_folder, log, stopped)
             play(evidence, [cell for cell in cells if cell[1] not in stopped], run_folder)
@@ -246,10 +229,8 @@ class Grading:
 
     def _run_notebook(self, cells: list, folder: Path, tasks: int) -> tuple:
         """Run the notebook under nbval in the sandbox: (what plugin.py logged, how the run ended)."""
-        nb = nbformat.v4.new_notebook()
-        for role, task, source in cells:
-            about = {"bytes_first": {"role": role, "task": task}}
-            nb.cells.append(nbformat.v4.new_code_cell(source, metadata=about))
+        nb, cell = nbformat.v4.new_notebook(), nbformat.v4.new_code_cell
+        nb.cells = [cell(text, metadata={"bytes_first": {"role": role, "task": task}}) for role, task, text in cells]
         nbformat.write(nb, folder / "submission.ipynb")
         shutil.copy(ROOT / "grading" / "plugin.py", folder / "plugin.py")
         log = folder / "results" / "log.jsonl"

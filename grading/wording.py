@@ -5,7 +5,7 @@ import re
 
 import msgspec
 
-from grading.record import Submission, score
+from grading.record import Remark, Submission, score
 
 WORDS = {
     "passed": "passed",
@@ -52,14 +52,21 @@ def _plain(value):
 
 
 def who(record: Submission) -> str:
-    """A submission by its learner and its notebook."""
-    return f"{record.learner}, {record.exercise or record.path}"
+    """A submission by its learner and its notebook, where that has a name of its own."""
+    return ", ".join(dict.fromkeys((record.learner, record.exercise or record.path)))
 
 
 def standing(record: Submission) -> str:
     """A submission's points, in a few words."""
     points = score(record.points, record.pending_points, record.max_points)
+    points += f", {record.manual_points:+} by hand included" if record.manual_points else ""
     return points if record.is_graded else WORDS[record.status]
+
+
+def by_hand(remark: Remark) -> str:
+    """A remark in one line: on what, points, comment."""
+    points = f"{remark.points:+} point{'s' * (abs(remark.points) != 1)}" if remark.points else ""
+    return f"{remark.on}: {'. '.join(filter(None, (points, remark.comment)))}"
 
 
 def reason(record: Submission) -> str:

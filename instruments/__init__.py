@@ -35,5 +35,6 @@ Notebooks
     contents.py     README's table of lessons
     work.py         the learner's copies in work/
     diary.py        points and guesses so far, in work/progress.json
-    files.py        files written whole or not at all
+    progress.py     how far a learner is, from the diary and the notebooks: a page
+    files.py        files written whole or not at all, tables that people wrote
 """

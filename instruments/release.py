@@ -79,6 +79,20 @@ def released(solution: NotebookNode) -> NotebookNode:
     return nb
 
 
+class Missing(ValueError):
+    """The course lacks the notebook of an exercise."""
+
+
+def pristine(exercise: str, root: Path = ROOT) -> NotebookNode:
+    """The exercise as released: from its solution where that is at hand, else from exercises/."""
+    for folder in ("solutions", "exercises"):
+        for path in sorted((root / folder).glob("*.ipynb")):
+            nb = nbformat.read(path, as_version=4)
+            if exercise_id(nb) == exercise:
+                return released(nb)
+    raise Missing(f"exercise {exercise!r}: its notebook is missing from both solutions/ and exercises/ of {root}")
+
+
 def text_of(nb: NotebookNode, path: Path) -> str:
     """The text that is stored at `path`."""
     from instruments.notebooks import dumps

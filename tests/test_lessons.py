@@ -137,3 +137,11 @@ def test_commands_name_the_learners_copy():
     """`grade exercises/...` would grade the exercise as released, which nobody edits."""
     for path in NOTEBOOKS:
         assert "grade exercises/" not in path.read_text(encoding="utf-8"), name(path)
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_running_a_lesson_checks_nothing_into_the_learners_progress(path):
+    """A lesson shows what `check` says of an answer that is wrong on purpose."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        calls = re.findall(r"^check\(.*", cell.source, re.MULTILINE) if cell.cell_type == "code" else []
+        assert all("keep=False" in call for call in calls), f"{name(path)}, cell {cell.id}"

@@ -532,9 +532,21 @@ def test_readme_says_where_to_report_a_mistake():
     assert (address if address else "no public address yet") in text
 
 
-def test_jupyterlab_asks_for_no_news():
+def test_a_dev_container_sets_the_course_up_and_forwards_the_port_of_make_lab():
+    """As far as that can be known without pulling its image."""
+    container = json.loads((ROOT / ".devcontainer" / "devcontainer.json").read_text(encoding="utf-8"))
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    program, target = container["postCreateCommand"].split()
+    assert program == "make" and f"\n{target}: " in makefile
+    assert all(f"localhost:{port} " in makefile for port in container["forwardPorts"])
+    assert f"python{container['image'].rpartition(':')[2]} " in makefile  # among those that make setup looks for
+
+
+def test_jupyterlab_asks_for_no_news_and_wraps_long_lines():
     """`make setup` writes these settings where JupyterLab looks for those of its environment."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    settings = json.loads(re.search(r"^LAB_SETTINGS := (.+)$", makefile, re.MULTILINE)[1])
+    words = re.search(r"^LAB_SETTINGS := ((?:.+\\\n)*.+)$", makefile, re.MULTILINE)[1]
+    settings = json.loads(words.replace("\\\n", ""))
     assert settings["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
+    assert settings["@jupyterlab/notebook-extension:tracker"]["codeCellConfig"]["lineWrap"] is True
     assert "'$(LAB_SETTINGS)' >.venv/share/jupyter/lab/settings/overrides.json" in makefile

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbformat.sign import NotebookNotary
 
 from grading import intake
 from instruments import notebooks, start, work
@@ -28,6 +29,12 @@ def release(root: Path, name: str, *sources: str, output: str = "") -> None:
         nb.cells[-1].outputs = [nbformat.v4.new_output("stream", text=output)] if output else []
     (root / name).parent.mkdir(exist_ok=True)
     nbformat.write(nb, root / name)
+
+
+@pytest.fixture(autouse=True)
+def jupyter(tmp_path, monkeypatch):
+    """Jupyter's own folder, in which it remembers the notebooks that it trusts."""
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(tmp_path / "jupyter"))
 
 
 @pytest.fixture
@@ -302,6 +309,21 @@ def test_a_copy_is_as_nbformat_writes_it_and_differs_in_links_and_language_only(
     assert copy.metadata.pop("language_info")["version"] and copy.metadata == {
         key: value for key, value in stored.metadata.items() if key != "language_info"
     }
+
+
+def test_jupyter_trusts_a_copy_until_somebody_else_changes_it(course, monkeypatch):
+    def is_trusted(name):
+        return NotebookNotary().check_signature(nbformat.read(course / "work" / name, as_version=4))
+
+    assert is_trusted(LESSON) and is_trusted(EXERCISE)
+    release(course, LESSON, "1 + 2")
+    work.update(course)
+    assert is_trusted(LESSON)
+    edit(course / "work" / LESSON, "from elsewhere")
+    assert not is_trusted(LESSON)
+    monkeypatch.setenv("JUPYTER_DATA_DIR", "/dev/null/nowhere")
+    release(course, "lessons/06_new.ipynb", "1")
+    assert str(work.update(course)) == "work/: copied lessons/06_new.ipynb."
 
 
 def test_grade_takes_work_as_one_learner_s_exercises(course, monkeypatch):

@@ -331,6 +331,24 @@ def test_sliders_move_caption_and_picture(name, show, keep, capsys):
     _report(capsys, name, "key press to changed picture", page.evaluate("window.latencies"))
 
 
+def test_no_picture_hides_a_part_beside_the_file_browser(show, keep):
+    calls = "; ".join(f"display({name}(**{example.arguments!r}))" for name, example in PANELS.items())
+    page = show(f"from IPython.display import display\nfrom widgets import *\n{calls}")
+    page.set_viewport_size({"width": 900, "height": 1000})
+    page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+    try:
+        page.wait_for_function("document.querySelector('.bytes-first-card').clientWidth < 500")
+        keep(page, "beside_the_file_browser")
+        hidden = page.evaluate(
+            """() => [...document.querySelectorAll('.bytes-first-card img')].map(i => i.parentElement)
+                .map(box => box.scrollWidth - box.clientWidth)"""
+        )
+        assert len(hidden) == len(PANELS) and set(hidden) == {0}
+    finally:
+        page.set_viewport_size({"width": 1280, "height": 1000})
+        page.evaluate("window.jupyterapp.commands.execute('application:toggle-left-area')")
+
+
 def test_a_screen_reader_gets_names_and_values(show):
     """As Chromium's accessibility tree has them: a slider's name, and the number of rows rather than its logarithm."""
     page = show("from widgets import fusion_savings\nfusion_savings()")
@@ -385,11 +403,12 @@ def test_a_guess_is_locked_and_answered(show, keep, capsys):
 
 
 @pytest.fixture
-def day(tmp_path, git, snapshot):
+def day(tmp_path, git, snapshot, monkeypatch):
     """(address, folder, upstream) of a JupyterLab over a learner's clone of the course, with work/ in it."""
     upstream, folder, home = snapshot(tmp_path / "upstream"), tmp_path / "course", tmp_path / "home"
     git(tmp_path, "clone", "--quiet", upstream, folder)
     home.mkdir()
+    monkeypatch.setenv("JUPYTER_DATA_DIR", f"{home}/data")
     assert "copied" in _make_work(folder)
     with _jupyterlab(home, folder, BYTES_FIRST_PROGRESS="") as url:
         yield url, folder, upstream
@@ -442,6 +461,19 @@ def _run(page, index: int, source: str = ""):
 def _card(page, task: str):
     """The card of a check, by its task."""
     return page.locator(".jp-OutputArea-output div[role=status]", has_text=task).first
+
+
+def test_the_first_screen_shows_a_picture_and_whole_words_before_anything_has_run(page, day, keep):
+    page.set_viewport_size({"width": 1280, "height": 900})
+    _open(page, day, "work/lessons/00_start_here.ipynb")
+    picture = page.locator(".jp-OutputArea-output img").first
+    picture.wait_for()
+    keep(page, "first_screen")
+    box = picture.bounding_box()
+    assert box["width"] > 500 and box["y"] + box["height"] < 900
+    style = "pre => { const s = getComputedStyle(pre); return [s.wordBreak, s.overflowWrap]; }"
+    printed = page.locator(".jp-OutputArea-output pre").first
+    assert printed.evaluate(style) == ["normal", "normal"]
 
 
 def test_a_day(page, day, git, keep, capsys):

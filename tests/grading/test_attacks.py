@@ -99,7 +99,7 @@ def test_attack(attack, tmp_path, low_limits):
         cells = {task: SOLUTION[task] if task in BESIDE else stub(task) for task in SOLUTION}
         cells[attack.task] = attack.source(canary, port)
         path = handed_in("05_rmsnorm", cells, tmp_path / "a.ipynb")
-        record = submission.grade(path, cell_seconds=CELL_SECONDS, seed=7)
+        record = submission.grade(path, submission.Limits(CELL_SECONDS, seed=7))
         assert not arrived()
     for verdict in record.tasks:
         if verdict.id == attack.task and not attack.keeps:

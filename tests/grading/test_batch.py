@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def graded(log) -> list:
 def many(handed, tmp_path, limits=LIMITS, machine=MACHINE, regrade=False, jobs=2):
     with batch.pool_of(jobs, None) as pool:
         return batch.many(handed, tmp_path / "r", limits, pool, machine, regrade)
+
+
+def until(true) -> None:
+    """Wait until a function says yes, at most a minute."""
+    deadline = time.monotonic() + 60
+    while not true() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def hand_in(tmp_path, **words) -> list:
@@ -159,9 +167,7 @@ def test_a_run_that_was_ended_half_way_is_resumed(ending, log, tmp_path):
     code = RUN.format(worker=str(worker), log=str(log), room=str(room), report=str(report))
     command, options = [sys.executable, "-c", code], dict(cwd=ROOT, text=True, stderr=subprocess.PIPE)
     first = subprocess.Popen(command, **options)
-    deadline = time.monotonic() + 60
-    while (not log.exists() or "carl" not in log.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: log.exists() and "carl" in log.read_text())
     first.send_signal(ending)
     said = first.communicate(timeout=60)[1]
     assert "Traceback" not in said and ("interrupted" in said) == (ending == signal.SIGTERM)
@@ -192,3 +198,37 @@ def test_dask_grades_as_this_machine_does(log, tmp_path):
             assert pool.submit(batch.machine).result() == batch.machine()
             records = batch.many(handed, tmp_path / "r", LIMITS, pool, MACHINE)
     assert [record.status for record in records] == ["graded", "ungraded"]
+
+
+def test_a_dask_worker_that_dies_takes_no_finished_result_with_it(log, tmp_path):
+    """A scheduler that is asked for a result any longer would have it made again."""
+    distributed = pytest.importorskip("distributed")
+    handed, records = hand_in(tmp_path, ann="a", bob="b", carl="waits"), tmp_path / "r" / "records"
+    with (
+        distributed.LocalCluster(1, threads_per_worker=3, processes=False, dashboard_address=None) as cluster,
+        batch.pool_of(0, cluster.scheduler_address) as pool,
+        ThreadPoolExecutor(1) as aside,
+    ):
+        run = aside.submit(batch.many, handed, tmp_path / "r", LIMITS, pool, MACHINE)
+        until(lambda: len(list(records.iterdir())) == 2)
+        until(lambda: len(cluster.scheduler.tasks) == 1)
+        asked_for = [task.state for task in cluster.scheduler.tasks.values()]
+        Path(f"{log}.go").touch()
+    assert asked_for == ["processing"] and [record.status for record in run.result()] == ["graded"] * 3
+
+
+def wait_for_go(folder: Path) -> None:
+    """Work of a Dask worker that ends when `go` is there; `late` tells that it never came."""
+    until((folder / "go").exists)
+    if not (folder / "go").exists():
+        (folder / "late").touch()
+
+
+def test_an_interrupted_run_on_dask_does_not_wait_for_the_workers(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    with distributed.LocalCluster(1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        with pytest.raises(KeyboardInterrupt), batch.pool_of(0, cluster.scheduler_address) as pool:
+            pool.submit(wait_for_go, tmp_path)
+            raise KeyboardInterrupt
+        (tmp_path / "go").touch()
+    assert not (tmp_path / "late").exists()

@@ -1,11 +1,9 @@
-"""The card that `check` shows: states told apart by sign, word and color, with a twin in plain text; `progress`."""
+"""The card that `check` shows: states told apart by sign, word and color, with a twin in plain text."""
 
 import pytest
 
-from grading import progress
 from grading.card import LOOKS, Card
 from grading.record import Verdict
-from grading.tasks import tasks_of
 from instruments import diary
 
 pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
@@ -41,18 +39,3 @@ def test_states(status):
 
 def test_no_two_states_look_alike():
     assert set(LOOKS) == set(STATES) and len({look[:2] for look in LOOKS.values()}) == len(LOOKS)
-
-
-def test_progress_adds_up_and_says_what_is_next():
-    for task, most in (("01.1", 4), ("01.2", 2)):
-        diary.keep_task(task, diary.Points("passed", most, 0, most))
-    diary.keep_guess("bytes", diary.Guess("How many MB?", 30.0, 33.6, "MB", "close, 11% too low"))
-    text, page = repr(progress()), progress()._repr_html_()
-    for words in ("01_roofline", "6 of ", "Next: 01.3", "How many MB?", "close, 11% too low"):
-        assert words in text and words in page, text
-    assert "01.1 ✓ 01.2 ✓ 01.3 ·" in text
-    diary.keep_task("02.2", diary.Points("failed", 0, 0, 4))
-    assert "Next: 02.2" in repr(progress())  # what was begun comes first
-    for task in tasks_of("02_execution_model"):
-        diary.keep_task(task.id, diary.Points("passed", task.max_points, 0, task.max_points))
-    assert "Next: 03.1" in repr(progress())  # not back to what was left out before

@@ -140,8 +140,8 @@ def test_inputs_are_those_of_a_case(monkeypatch):
         assert torch.equal(x.double().cpu(), torch.from_numpy(expected["x"].values))
     with pytest.raises(ValueError, match="inputs: 05.3 has no case 'x', expected one of: .*; "):
         inputs("05.3", "x")
-    monkeypatch.setattr(notebook.child, "random_arguments", lambda spec: {"x": spec["function"], "eps": 2})
-    assert inputs("05.3", "timed") == ("gemma_norm", 2)
+    monkeypatch.setattr(notebook.child, "load_arguments", lambda forms: {"x": len(forms), "eps": 2})
+    assert inputs("05.3", "timed") == (3, 2)
 
 
 def test_wrong_calls_are_explained():

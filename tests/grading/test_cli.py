@@ -44,8 +44,8 @@ def test_a_class_is_told_by_learner_and_notebook(log, tmp_path, capsys):
     assert "ann, 01_roofline: 0 of 2 points" in out and "left aside: roster.csv" in out
     assert r"01.1  failed        0 of 2  <b>the tail</b> \x1b[31m of `y`" in out and "\x1b" not in out + err
     assert "dora, dora/homework.ipynb: not graded (the grader failed (exit status 3" in out
-    assert "kim, kim: cannot be read (no notebook in it (it holds nothing))" in out
-    assert out.splitlines()[-1] == "2 graded; 2 without a mark: dora, dora/homework.ipynb, kim, kim"
+    assert "\nkim: cannot be read (no notebook in it (it holds nothing))" in out
+    assert out.splitlines()[-1] == "2 graded; 2 without a mark: dora, dora/homework.ipynb; kim"
 
 
 def test_ones_own_work_is_told_by_notebook_and_has_a_total(log, tmp_path, monkeypatch, capsys):
@@ -117,9 +117,11 @@ def test_a_report_of_one_may_go(log, tmp_path):
         (["good.ipynb", "--timeout", "0"], "--timeout: got 0"),
         (["good.ipynb", "--jobs", "-1"], "--jobs: got -1"),
         (["good.ipynb", "--seed", "-1"], "--seed: got -1"),
+        (["good.ipynb", "--roster", "twice.csv"], "--roster twice.csv, line 2: 'ann' is there already"),
+        (["good.ipynb", "--roster", "absent.csv"], "--roster absent.csv: cannot be read as CSV"),
         (["good.ipynb", "--require-gpu"], "no GPU"),
         (["good.ipynb", "--require-isolation", "network"], "gives 'limits', not 'network'"),
-        (["good.ipynb", "--scheduler", "tcp://localhost:1"], "distributed is not installed"),
+        (["good.ipynb", "--scheduler", "tcp://localhost:1"], "pip install -e '.[dask]'"),
     ],
 )
 def test_wrong_use_is_one_sentence_and_leaves_no_report(words, said, log, tmp_path, monkeypatch, capsys):
@@ -127,12 +129,43 @@ def test_wrong_use_is_one_sentence_and_leaves_no_report(words, said, log, tmp_pa
     notebook(Path("good.ipynb"), "a")
     Path("bad.ipynb").write_text("{")
     Path("empty").mkdir()
+    Path("twice.csv").write_text("ann\nann\n")
     found = cli.importlib.util.find_spec
     monkeypatch.setattr(cli.importlib.util, "find_spec", lambda name: None if name == "distributed" else found(name))
     status, records = grade(*words, place=tmp_path / "r")
     lines = capsys.readouterr().err.splitlines()
     assert status == 2 and not records and not log.exists()
     assert len(lines) == 1 and lines[0].startswith("grade: ") and said in lines[0]
+
+
+def test_a_roster_shows_who_is_missing_and_is_kept(graded_class, tmp_path, capsys):
+    (tmp_path / "class.csv").write_text("Name\nann\nEve\nzoe\n")
+    assert grade(tmp_path / "class", "--roster", tmp_path / "class.csv", place=graded_class)[0] == 0
+    assert "handed in nothing: zoe\nnot on the roster: joe\n" in capsys.readouterr().out
+    for _ in range(2):
+        page, table = ((graded_class / name).read_text() for name in ("index.html", "grades.csv"))
+        assert "2 of 3 handed in" in page and "Handed in nothing: zoe." in page and "Not on the roster: joe." in page
+        assert "\nzoe,,missing,,,,,,,," in table and "joe/01_roofline.ipynb,not on the roster" in table
+        assert grade(tmp_path / "class" / "ann", "--regrade", place=graded_class)[0] == 0
+
+
+def test_remarks_outlive_a_regrade_and_a_bad_line_loses_nothing(graded_class, tmp_path, log, capsys):
+    remarks = graded_class / "remarks.csv"
+    remarks.write_text("learner,on,points,comment\neve,01.1,2,Neat.\nzoe,01.1,1,\n")
+    for given in ("class", "class/eve", "class/joe"):
+        _, records = grade(tmp_path / given, "--regrade", place=graded_class)
+        assert records["eve"]["points"] == records["eve"]["manual_points"] == 2 and records["joe"]["points"] == 0
+        assert "remarks without a mark: zoe, 01.1: +1 point" in (said := capsys.readouterr().out)
+        assert ("  by hand: 01.1: +2 points. Neat." in said) == (given != "class/joe")
+    assert "2 of 2 points, +2 by hand included" in (graded_class / "learners" / "eve.html").read_text()
+    assert "01.1: +2 points. Neat." in (graded_class / "index.html").read_text()
+    assert "eve,01_roofline,graded,2,2,0,2,2," in (graded_class / "grades.csv").read_text()
+    remarks.write_text("eve,01.1,2,Neat.\neve,01.7,2\n")
+    before = {path: path.read_bytes() for path in graded_class.rglob("*") if path.is_file()}
+    log.unlink()
+    assert grade(tmp_path / "class", place=graded_class)[0] == 2 and not log.exists()
+    assert f"grade: {remarks}, line 2: '01.7' is no task" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in graded_class.rglob("*") if path.is_file()} == before
 
 
 def test_an_unknown_level_of_isolation_is_wrong_use(capsys):

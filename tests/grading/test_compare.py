@@ -129,7 +129,7 @@ def test_the_first_wrong_element_is_named_with_both_values_and_the_share():
     assert place.wrong == pytest.approx(32 / Y.size) and place.error > place.limit > 0
     assert words.startswith(f"y[2, 32] is 9, expected {Y[2, 32]:.6g}; 8% of y is off, the worst row by")
     words, place = wrong_place(tensor(changed((0, 3), np.inf)), FP32)
-    assert (place.actual, place.error) == ("inf", "inf") and "1 of 384 elements of y is wrong" in words
+    assert (place.actual, place.error) == (np.inf, np.inf) and "1 of 384 elements of y is wrong" in words
 
 
 def test_a_mistake_explains_what_it_gives_and_not_what_lies_between():

@@ -9,8 +9,7 @@ from grading_tools import answers, edited, verdict_of
 
 from grading import facts, hints
 from grading.compare import Result
-from grading.hints import Finding, most_telling, named_mistakes, of_kernels, of_operations, too_wide
-from grading.meanings import meaning
+from grading.hints import Finding, meaning, most_telling, named_mistakes, of_kernels, of_operations, too_wide
 from grading.tasks import DIAGNOSES, TILE, Case, Expected, Mistake, Task, returns, tensor
 from grading.tasks import task as find_task
 from grading.tasks.arrays import Tensor, rounded

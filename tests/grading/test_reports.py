@@ -14,7 +14,7 @@ import pytest
 
 from grading import adapters, pages, report
 from grading.facts import Environment
-from grading.record import Place, Submission, Verdict
+from grading.record import Place, Results, Submission, Verdict
 from grading.wording import TEXT, clean
 
 pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
@@ -76,7 +76,7 @@ def records():
 @pytest.fixture(scope="module")
 def written(records, tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    report.write(folder, records, ["scan.pdf"])
+    report.write(folder, Results(submissions=records, left_aside=["scan.pdf"]))
     return folder
 
 
@@ -90,15 +90,15 @@ def test_results_json_holds_to_its_schema(written, records):
     validator = jsonschema.Draft202012Validator(schema)
     content = json.loads((written / "results.json").read_text())
     validator.validate(content)
-    assert content["schema_version"] == 5 and content["left_aside"] == ["scan.pdf"]
-    assert report.earlier(written) == list(map(clean, records))
+    assert content["schema_version"] == 6 and content["left_aside"] == ["scan.pdf"]
+    assert report.earlier(written).submissions == list(map(clean, records))
     for spoil in (
         lambda c: c.pop("submissions"),
         lambda c: c["submissions"][0].pop("status"),
         lambda c: c["submissions"][0]["tasks"][0].update(status="fine"),
         lambda c: c["submissions"][0].update(points=-1),
         lambda c: c["submissions"][0].update(extra=1),
-        lambda c: c.update(schema_version=4),
+        lambda c: c.update(schema_version=5),
     ):
         broken = json.loads(json.dumps(content))
         spoil(broken)
@@ -108,7 +108,7 @@ def test_results_json_holds_to_its_schema(written, records):
 def test_numbers_that_are_not_finite_are_strings(written):
     place = json.loads((written / "results.json").read_text())["submissions"][1]["tasks"][3]["place"]
     assert (place["expected"], place["actual"], place["error"]) == (1.0, "nan", "inf")
-    again = report.earlier(written)[1].tasks[3].place
+    again = report.earlier(written).submissions[1].tasks[3].place
     assert again.actual == "nan" and again.expected == 1.0
 
 
@@ -121,8 +121,8 @@ def test_untrusted_text_is_cut_and_shown():
 
 
 def test_a_report_of_another_version_is_none(tmp_path):
-    (tmp_path / "results.json").write_text('{"schema_version": 4, "submissions": [], "left_aside": []}')
-    assert report.earlier(tmp_path) == [] == report.earlier(tmp_path / "absent")
+    (tmp_path / "results.json").write_text('{"schema_version": 5, "submissions": [], "left_aside": ["x"]}')
+    assert report.earlier(tmp_path) == Results() == report.earlier(tmp_path / "absent")
 
 
 # ---------------------------------------------------------------- pages
@@ -141,25 +141,38 @@ def test_the_class_page_says_who_has_what_and_what_needs_a_person(written):
         "level network, the strongest",
     ):
         assert words in page, words
+    assert page.count("handed in more than once") == 1
+    assert "more than once" not in class_page([graded("Ann"), graded("ann")])
     for link in re.findall(r'href="([^"]+)"', page):
         assert (written / link).is_file()
     assert "\x1b" not in page and "<b>" not in page and "&lt;b&gt;" in page
 
 
+def class_page(submissions, **fields):
+    return pages.class_page(Results(submissions=submissions, **fields))
+
+
 def test_the_class_page_names_the_median_the_hardest_task_and_the_hints_that_came_often():
     def of(learner, *states):
-        hints = {"failed": "Mask the tail of `x`."}
+        hints = {"failed": f"Of {len(learner + str(states))} numbers -{hash(learner) % 99}.5e-07 is wrong. Mask `x`."}
         return graded(learner, [verdict(t, s, hint=hints.get(s, "")) for t, s in zip(POINTS, states, strict=False)])
 
-    page = pages.class_page(
+    page = class_page(
         [of("ann", "passed", "failed", "not_attempted"), of("bob", "passed", "failed", "passed"),
          of("eve", "failed", "passed", "passed"), of("kim", "passed", "failed", "pending")]
     )  # fmt: skip
     assert "Median 7.5 of\n12 points" in page  # of 3, 7, 8 and 9
     assert "Hardest: 05.2 Task 05.2, right in 1 of 4 that tried it." in page
-    assert "<li>05.2, 3 times: Mask the tail of <code>x</code>." in page and "05.1, " not in page
+    assert (
+        re.search("<li>05.2, 3 times: Of [0-9]+ numbers .* is wrong. Mask <code>x</code>.", page)
+        and "05.1, " not in page
+    )
     assert page.count('class="passed" style="width:75.0%" title="3 passed"') == 1
-    alone = pages.class_page([of("ann", "passed", "passed", "passed")])
+    columns = re.findall(r"<div>(\d*)<div class=column style=\"height:([\d.]+)px\"></div>(\S+)</div>", page)
+    assert [points for _, _, points in columns] == ["0–1", "2–3", "4–5", "6–7", "8–9", "10–11", "12"]
+    held = {points: (count, height) for count, height, points in columns if count}
+    assert held == {"2–3": ("1", "25.0"), "6–7": ("1", "25.0"), "8–9": ("2", "50.0")}
+    alone = class_page([of("ann", "passed", "passed", "passed")])
     assert "Hardest" not in alone and "several learners" not in alone
 
 
@@ -224,7 +237,7 @@ def form_of(name, records, tmp_path, capsys, *more, said="what grade said"):
     """(exit status, what the command printed) of the command that deployments run."""
     (tmp_path / "said.txt").write_text(said)
     if records:
-        report.write(tmp_path, records)
+        report.write(tmp_path, Results(submissions=records))
     status = adapters.main(name, str(tmp_path), str(tmp_path / "said.txt"), *more)
     return status, capsys.readouterr().out
 

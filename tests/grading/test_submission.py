@@ -7,7 +7,7 @@ import pytest
 from grading_tools import answers, edited, handed_in
 
 from grading import intake, sandbox, submission
-from grading.submission import grade, graded, records_in, stopped_by, verdict_of_cells
+from grading.submission import Limits, grade, graded, records_in, stopped_by, verdict_of_cells
 from grading.tasks import task as find_task
 from instruments.release import ROOT
 
@@ -23,7 +23,7 @@ def by_id(record) -> dict:
 def test_the_solution_gets_every_point(tmp_path):
     path = tmp_path / "my homework (2).ipynb"
     path.write_bytes((ROOT / "solutions" / "05b_layernorm.ipynb").read_bytes())
-    record = grade(path, 60)
+    record = grade(path, Limits(60))
     assert (record.status, record.points, record.max_points) == ("graded", 8, 8), record
     assert {v.status for v in record.tasks} == {"passed"} and record.notes == []
     assert (record.exercise, record.learner, record.isolation) == ("05b_layernorm", path.stem, sandbox.level())
@@ -40,7 +40,7 @@ def test_the_solution_gets_every_point(tmp_path):
 )
 def test_a_cell_that_fails_costs_its_own_task_alone(answer, diagnosis, words, tmp_path):
     """Neither stands in the way when the kernels of a later task are played by themselves."""
-    record = grade(handed_in("05b_layernorm", {"05b.1": answer}, tmp_path / "odd.ipynb"), 30, seed=1)
+    record = grade(handed_in("05b_layernorm", {"05b.1": answer}, tmp_path / "odd.ipynb"), Limits(30, seed=1))
     failed, right = record.tasks
     assert (failed.status, failed.diagnosis) == ("failed", diagnosis) and words in failed.hint, str(failed)
     assert (right.status, right.points) == ("passed", 5), str(right)
@@ -55,7 +55,7 @@ def test_one_bad_task_costs_no_other(tmp_path):
         "11b.3": FIVE["11b.3"].replace("### BEGIN SOLUTION", "import os; os._exit(0)"),
         "11b.4": "def place",
     }
-    record = grade(handed_in("11b_expert_parallel", changes, tmp_path / "trouble.ipynb"), 30, seed=1)
+    record = grade(handed_in("11b_expert_parallel", changes, tmp_path / "trouble.ipynb"), Limits(30, seed=1))
     verdicts = by_id(record)
     assert [v.status for v in record.tasks] == ["failed"] * 4 + ["passed"], str(record)
     assert record.points == find_task("11b.5").points and record.status == "graded"
@@ -67,7 +67,7 @@ def test_one_bad_task_costs_no_other(tmp_path):
 def test_the_same_seed_gives_the_same_record_and_an_untouched_task_is_not_attempted(tmp_path):
     wrong = edited(TWO["05b.1"], ("+ between", "+ 1.5 * between"))
     path = handed_in("05b_layernorm", {"05b.1": wrong}, tmp_path / "wrong.ipynb", base="exercises")
-    first, again, other = (grade(path, 60, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (grade(path, Limits(60, seed=seed)) for seed in (1, 1, 2))
     first.seconds = again.seconds = 0
     assert first == again and first.seed == "1"
     assert [v.status for v in other.tasks] == ["failed", "not_attempted"]
@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_record_and_an_untouched_task_is_not_attemp
 def test_a_file_that_cannot_be_read_is_the_files_fault(tmp_path):
     path = tmp_path / "odd.ipynb"
     path.write_text("{", encoding="utf-8")
-    record = graded(intake.alone(path), 5)
+    record = graded(intake.alone(path), Limits(5))
     assert (record.status, record.points, record.tasks) == ("unreadable", 0, []) and record.notes
     assert not record.is_graded
 
@@ -92,21 +92,28 @@ def nothing(*_, **__):
 
 def test_a_run_that_cannot_be_made_is_nobodys_zero(monkeypatch):
     monkeypatch.setattr(sandbox, "run", nothing)
-    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", 5)
+    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", Limits(5))
     assert record.status == "ungraded" and not record.is_graded
     assert all(v.status == "ungraded" and "no kernel could be started" in v.hint for v in record.tasks)
+
+
+def test_a_machine_without_torch_is_nobodys_zero(monkeypatch):
+    monkeypatch.setattr(submission, "START", submission.START + 'sys.modules["torch"] = None\n')
+    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", 60)
+    assert record.status == "ungraded" and {v.status for v in record.tasks} == {"ungraded"}, record
+    assert "a cell of the exercise itself failed: ModuleNotFoundError: import of torch" in record.tasks[0].hint
 
 
 def test_a_grader_that_raises_is_tried_twice(monkeypatch):
     calls = []
     monkeypatch.setattr(submission, "pristine", lambda exercise: calls.append(exercise) or 1 / 0)
-    record = graded(intake.alone(ROOT / "solutions" / "05b_layernorm.ipynb"), 5)
+    record = graded(intake.alone(ROOT / "solutions" / "05b_layernorm.ipynb"), Limits(5))
     assert len(calls) == 2 and record.status == "ungraded" and "ZeroDivisionError" in record.notes[0]
 
 
 def test_the_time_for_a_whole_submission_ends_it(monkeypatch):
     monkeypatch.setattr(sandbox, "run", lambda *_, **__: pytest.fail("a run was started"))
-    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", 5, seconds=0)
+    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", Limits(5, seconds=0))
     assert record.status == "graded" and record.points == 0
     assert all("the whole submission was used up" in v.hint for v in record.tasks)
 

@@ -27,5 +27,6 @@ def test_what_is_typed_beside_the_first_slider_is_told(name):
     example = PANELS[name]
     panel = getattr(widgets, name)(**example.arguments)
     assert example.text not in panel.alt
+    assert "`" not in panel.caption + panel.alt + panel.title  # plain text, which nothing renders
     slider = next(k for k, c in panel.controls.items() if isinstance(c, (Powers, Bits, ipywidgets.IntSlider)))
     assert example.text in panel.set(**{slider: int(example.entry)}).alt

@@ -177,6 +177,7 @@ def test_views_are_placed_by_their_own_indices(of_view):
 
 
 def test_the_sentence_says_the_step_in_words():
+    """In plain text, which nothing renders: without backticks."""
     panel = watch(double, torch.ones(3, 10), program=2, access=2)
     line = _line_of(double_kernel, "tl.store")
     assert panel.alt == (

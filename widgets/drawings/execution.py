@@ -1,9 +1,9 @@
-"""Pictures of lessons 02 and 02b: a mask over a row's end, strides as views of one memory, and the wait for a load by
-the memory it runs over."""
+"""Pictures of lessons 02, 02b and 06: a mask over a row's end, strides as views of one memory, the wait for a load by
+the memory it runs over, and a row on a thread block cluster."""
 
 from instruments.results import Latency
 from widgets.drawings.pictures import arrow, box, page, picture
-from widgets.toolkit.panel import BLUE, ORANGE, SKY, Panel, canvas
+from widgets.toolkit.panel import BLACK, BLUE, GREEN, INK_RED, ORANGE, RED, SKY, Panel, canvas
 from widgets.toolkit.words import size
 
 _GREY = "#555555"
@@ -170,4 +170,46 @@ def waits(records: list[Latency], levels: dict) -> Panel:
         + "; it climbs around "
         + " and ".join(f"{name} ({size(held)})" for name, held in levels.items())
         + ".",
+    )
+
+
+def cluster_row() -> Panel:
+    """A row of softmax on a thread block cluster: which SM holds which part, and what the blocks exchange."""
+    row_kib, blocks = 512, 4
+    figure, axes = page(312)
+    part, step = row_kib // blocks, 744 / blocks
+    middle = {"fontsize": 9, "ha": "center", "va": "center"}
+    bands = ((2, 58, "HBM: x, one row of {} KiB"), (256, 54, "HBM: y"))
+    for top, high, words in bands:
+        box(axes, 4, top, 752, high, "#eeeeee", edgecolor="none")
+        axes.text(14, top + 13, words.format(row_kib), fontsize=9, weight="bold", va="center")
+    axes.text(14, 76, "cluster", fontsize=9, weight="bold", va="center")
+    for at in range(blocks):
+        left, wide = 8 + at * step + 8, step - 16
+        center = left + wide / 2
+        box(axes, left, 26, wide, 28, SKY)
+        axes.text(center, 40, f"part {at + 1}", **middle)
+        arrow(axes, (center, 56), (center, 87), BLUE)
+        box(axes, left, 88, wide, 134, "#e3f1fa")
+        axes.text(left + 8, 98, f"SM {at + 1}", fontsize=9, weight="bold", va="center")
+        box(axes, left + 10, 108, wide - 20, 38, SKY)
+        axes.text(center, 127, f"shared memory:\npart {at + 1}, {part} KiB", **middle | {"fontsize": 8.5})
+        box(axes, center - 26, 172, 52, 26, ORANGE)
+        axes.text(center, 185, f"m{at + 1}, l{at + 1}", **middle)
+        arrow(axes, (center, 146), (center, 171), BLACK)
+        if at:
+            arrow(axes, (center - 28, 185), (center - step + 28, 185), RED)
+            arrow(axes, (center - step + 28, 185), (center - 28, 185), RED)
+        arrow(axes, (center, 222), (center, 276), GREEN)
+        box(axes, left, 278, wide, 26, GREEN)
+        axes.text(center, 291, f"part {at + 1}", **middle)
+    words = "distributed shared memory: every block gets m and l of all parts"
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
+    axes.text(380, 210, words, color=INK_RED, bbox=ground, **middle)
+    return picture(
+        "Each SM keeps its part of the row, and the blocks exchange only m and l",
+        figure,
+        f"A row of {row_kib} KiB on a cluster of {blocks} blocks, one per SM. Each block reads its part from HBM once, "
+        f"keeps its {part} KiB in shared memory and computes m and l of it. Distributed shared memory brings all "
+        "pairs of m and l to every block, and each block writes its part of y to HBM.",
     )

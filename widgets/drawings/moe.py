@@ -79,8 +79,8 @@ def tile_schedule(counts: Sequence[int] = (9, 14, 0, 6), tile: int = 4, programs
     total = sum(counts)
     multiplied = len(counts) * most, sum(tiles) * tile
     for x, words, rows in (
-        (WIDTH / 4, "every run as long as the longest", multiplied[0]),
-        (3 * WIDTH / 4, f"tiles of {tile} rows, a number for each program", multiplied[1]),
+        (WIDTH / 4, "every run padded to the longest", multiplied[0]),
+        (3 * WIDTH / 4, f"tiles of {tile} rows; the number is the program", multiplied[1]),
     ):
         axes.text(x, 16, words, fontsize=9.5, weight="bold", ha="center", va="center")
         axes.text(x, 36, f"{rows} rows multiplied for {total}", fontsize=9.5, ha="center", va="center")
@@ -108,11 +108,11 @@ def tile_schedule(counts: Sequence[int] = (9, 14, 0, 6), tile: int = 4, programs
             )
             turn += 1
     return picture(
-        "Tiles waste a little at the end of each run, a batch of equal runs everything up to the longest",
+        "Tiles multiply a few extra rows per run, padding to the longest run many",
         figure,
         f"Experts with {', '.join(map(str, counts))} rows, {total} in all. A batch in which every run is as long as "
-        f"the longest multiplies {multiplied[0]} rows, tiles of {tile} rows {multiplied[1]}; hatched are those that "
-        f"nobody asked for. {programs} programs take the {sum(tiles)} tiles by turns, expert after expert.",
+        f"the longest multiplies {multiplied[0]} rows, tiles of {tile} rows {multiplied[1]}; the hatched rows "
+        f"are multiplied and discarded. {programs} programs take the {sum(tiles)} tiles by turns, expert after expert.",
     )
 
 
@@ -177,7 +177,7 @@ def exchange(sent: Sequence[Sequence[int]], title: str, about: str, rows: str = 
 #: What runs, with its colour and hatch; what has other names takes the rest, in the order in which it comes up.
 _KINDS = {
     "dispatch": (ORANGE, ""),
-    "products": (GREEN, "//"),
+    "matmuls": (GREEN, "//"),
     "combine": (BLUE, ".."),
     "counts": (PURPLE, "xx"),
     "routing and moving rows": ("#8a8a8a", ""),
@@ -236,11 +236,11 @@ def timeline(ways: dict, title: str, about: str, numbers: str = "") -> Panel:
 
 
 #: Lane of a record: (what it is called in a timeline, what stands for all of its kernels; None: their own names)
-_LANES = {"link": ("link", None), "experts": ("products", "products"), "rows": ("rows", "routing and moving rows")}
+_LANES = {"link": ("link", None), "experts": ("matmuls", "matmuls"), "rows": ("rows", "routing and moving rows")}
 
 
 def recorded_lanes(step: Timeline, ranks: Sequence[int] = (0, 1)) -> dict:
-    """The lanes of a recorded step as `timeline` wants them: of each rank its link, its products, and all else."""
+    """The lanes of a recorded step as `timeline` wants them: of each rank its link, its matmuls, and all else."""
     return {
         f"{called} of rank {rank}": [
             (span.start * 1e-6, (span.start + span.us) * 1e-6, kind or span.name.rstrip(" 0123456789"))
@@ -254,13 +254,13 @@ def recorded_lanes(step: Timeline, ranks: Sequence[int] = (0, 1)) -> dict:
 
 def time_of(step: Timeline, rank: int) -> dict[str, float]:
     """Microseconds of a recorded step by what a rank's GPU did: at each moment the first that applies. An exchange's
-    rows travel from when its kernels run on every rank; until then those that run wait."""
+    rows are in transit from when its kernels run on every rank; until then those that run wait."""
     lanes = [{lane: [s for s in spans if s.lane == lane] for lane in _LANES} for spans in step.ranks]
     ready = [max(span.start for span in exchange) for exchange in zip(*(lane["link"] for lane in lanes))]
     mine = [(span.start, span.start + span.us) for span in lanes[rank]["link"]]
     runs = {
-        "products": [(span.start, span.start + span.us) for span in lanes[rank]["experts"]],
-        "rows travel": [(max(start, begin), end) for (start, end), begin in zip(mine, ready)],
+        "matmuls": [(span.start, span.start + span.us) for span in lanes[rank]["experts"]],
+        "rows in transit": [(max(start, begin), end) for (start, end), begin in zip(mine, ready)],
         "routing and moving rows": [(span.start, span.start + span.us) for span in lanes[rank]["rows"]],
         "waiting for the other rank": [(start, min(end, begin)) for (start, end), begin in zip(mine, ready)],
     }

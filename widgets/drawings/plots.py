@@ -45,11 +45,15 @@ def columns(
     wide = (WIDTH - left) / len(names)
     most = {name: max(values.get(name) or 0 for values in table.values()) for name in names}
     most = {name: max(most.values()) if shared else max(most[name], marks.get(name, 0)) for name in names}
+    written = {
+        name: max(len(forms[name].format(values[name])) for values in table.values() if name in values)
+        for name in names
+    }
     for place, name in enumerate(names):
         axes = figure.add_axes(
             ((left + place * wide) / WIDTH, foot / height, (wide - 8) / WIDTH, _ROW * len(table) / height)
         )
-        letters = max(len(forms[name].format(values[name])) for values in table.values() if name in values)
+        letters = max(written.values()) if shared else written[name]
         room = 1 - min(0.6, (letters * 7.6 + 8) / (wide - 8))  # the rest is for the number behind the bar
         axes.set(xlim=(0, (most[name] or 1) / room), ylim=(len(table) - 0.5, -0.5))
         axes.axis("off")

@@ -13,7 +13,7 @@ from kernels.moe import routing
 from kernels.moe.layer import experts_traffic
 from kernels.moe.parallel import ExchangeTraffic, chunk_bounds, expert_parallel_traffic
 from widgets.toolkit.boxes import Boxes
-from widgets.toolkit.panel import BLUE, GREEN, ORANGE, Example, Panel, Powers, canvas, menu, real, whole
+from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, Example, Panel, Powers, canvas, menu, real, whole
 from widgets.toolkit.words import size, time
 
 EXAMPLE = Example(entry="4096", text="4,096 tokens each", arguments={"tokens": 64})
@@ -22,7 +22,7 @@ GPU = GPUS["H200"]
 RANKS = (2, 4, 8, 16, 32)
 #: name: (experts, top_k)
 EXPERTS = {"8, top-2": (8, 2), "64, top-6": (64, 6), "256, top-8": (256, 8)}
-_FASTEST, _SLOWEST = 1e-7, 100  # seconds at which bars of time begin, and their axis ends
+_FASTEST, _SLOWEST = 1e-7, 100  # seconds, the ends of the axis of times
 _LINK, _PRODUCTS = "#8a5f00", "#00694d"  # for words
 
 
@@ -171,7 +171,8 @@ def _alt(tokens: int, ranks: int, experts: tuple, moved: ExchangeTraffic, link: 
 
 
 class _Picture:
-    """Above, both timelines: the link, the slowest rank and the fastest. Below, times as bars."""
+    """Above, both timelines: the link, the slowest rank and the fastest. Below, times as points, on a logarithmic
+    axis."""
 
     def __init__(self):
         self.figure = canvas(height=390)
@@ -194,14 +195,13 @@ class _Picture:
         low.set(xscale="log", xlim=(_FASTEST, _SLOWEST), ylim=(3.6, -0.6), yticks=[])
         low.minorticks_off()
         low.set_xticks([1e-6, 1e-4, 1e-2, 1], ["1 µs", "100 µs", "10 ms", "1 s"], fontsize=9)
-        low.spines[["top", "right"]].set_visible(False)
-        self.names, self.bars, self.values = [], [], []
-        for at, (colour, hatch) in enumerate(((GREEN, "//"), (ORANGE, ""), ("#c9c9c9", ""), ("#c9c9c9", ""))):
+        low.spines[["top", "right", "left"]].set_visible(False)
+        low.grid(axis="x", color="#DDDDDD", linewidth=0.7)
+        self.names, self.points, self.values = [], [], []
+        for at, (colour, marker) in enumerate(((GREEN, "D"), (ORANGE, "o"), ("#c9c9c9", "s"), ("#c9c9c9", "s"))):
             y = 0.085 + 0.265 * (1 - (at + 0.6) / 4.2)
             self.names.append(self.figure.text(0.262, y, "", ha="right", animated=True, **look))
-            self.bars += low.barh(
-                at, 0, 0.68, left=_FASTEST, color=colour, hatch=hatch, edgecolor="white", animated=True
-            )
+            self.points += low.plot([], [], marker, color=colour, markeredgecolor=BLACK, markersize=8, animated=True)
             self.values.append(low.text(1, at, "", animated=True, **look))
 
     def _word(self, x: float, lane: float, words: str, **look):
@@ -228,7 +228,7 @@ class _Picture:
         travel = sum(stop - start for start, stop in (*steps[0].dispatch, *steps[0].combine))
         values = (end - begin).sum(0).max(), travel, steps[0].exposed, steps[1].exposed
         names = "matmuls, slowest rank", "all-to-all, both ways", "exposed, not cut", f"exposed, {cut}"
-        for name, words, bar, value, alt in zip(self.names, names, self.bars, values, self.values):
+        for at, (name, words, point, value, alt) in enumerate(zip(self.names, names, self.points, values, self.values)):
             name.set_text(words)
-            bar.set_width(max(value - _FASTEST, 0))
-            alt.set(text=time(value), x=max(value, _FASTEST) * 1.15)
+            point.set_data([max(value, _FASTEST)], [at])
+            alt.set(text=time(value), x=max(value, _FASTEST) * 1.6)

@@ -3,12 +3,12 @@
 from instruments.gpus import DTYPES, GPUS, MIB
 from instruments.traffic import LAUNCH_SECONDS, Traffic
 from kernels.norms.rmsnorm import rmsnorm_ops, rmsnorm_traffic
-from widgets.toolkit.panel import BLUE, GREEN, ORANGE, SKY, Checks, Example, Panel, Powers, canvas, menu, whole
+from widgets.toolkit.panel import BLACK, GREEN, ORANGE, SKY, Checks, Example, Panel, Powers, canvas, menu, whole
 from widgets.toolkit.words import compared, size, time
 
 EXAMPLE = Example(entry="5000", text="5,000 x 8,192")
 
-SHORTEST = 1e-7  # seconds at which the bars of times begin
+SHORTEST = 1e-7  # seconds at which the axis of times begins
 WIDEST = 11.9  # multiples of x: RMSNorm unfused on a single narrow row, and room for a number
 
 #: The three ways, top to bottom, and how their bars look.
@@ -56,11 +56,13 @@ def fusion_savings(
         if path != "unfused"
     }
     sizes = {path: text(moved, place, 9) for path, place in places.items()}
-    memory = {path: bar(timed, place + 0.17, 0.3, color=PATHS[path]) for path, place in places.items()}
-    launch = {
-        path: bar(timed, place - 0.17, 0.3, color="white", edgecolor=BLUE, hatch="////")
-        for path, place in places.items()
-    }
+
+    def point(marker, color):  # points and no bars: the axis is logarithmic
+        style = {"markerfacecolor": color, "markeredgecolor": BLACK, "markersize": 9, "animated": True}
+        return timed.plot([], [], marker, **style)[0]
+
+    memory = {path: point("o", color) for path, color in PATHS.items()}
+    launch = {path: point("D", "white") for path in PATHS}
     memory_text = {path: text(timed, place + 0.17, 9) for path, place in places.items()}
     launch_text = {path: text(timed, place - 0.17, 9) for path, place in places.items()}
 
@@ -92,14 +94,14 @@ def fusion_savings(
         started = {path: traffic.launch_seconds(per_launch * 1e-6) for path, traffic in work.items()}
         for path in PATHS:
             count = work[path].launches
-            for bars, texts, seconds, what in (
-                (memory, memory_text, bound, ""),
-                (launch, launch_text, started, f", {count} launch{'' if count == 1 else 'es'}"),
+            for points, texts, above, seconds, what in (
+                (memory, memory_text, 0.17, bound, ""),
+                (launch, launch_text, -0.17, started, f", {count} launch{'' if count == 1 else 'es'}"),
             ):
                 end = max(seconds[path], SHORTEST)
-                bars[path].set_width(end - SHORTEST)
-                texts[path].set(x=end * 1.4, text=f"{time(seconds[path])}{what}")
-        heading.set_text(f"least time at {size(device.bandwidth)}/s; launches hatched")
+                points[path].set_data([end], [places[path] + above])
+                texts[path].set(x=end * 2.6, text=f"{time(seconds[path])}{what}")
+        heading.set_text(f"lower bounds at {size(device.bandwidth)}/s: ● bytes, ◇ launches")
         return _alt(rows, cols, dtype, device, work, bound, started)
 
     return Panel(

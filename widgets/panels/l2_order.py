@@ -92,8 +92,8 @@ def l2_order(group: int = 4, in_flight: int = 16, strips: int = 12, wave: int = 
         ncols=4,
         fontsize=9,
         frameon=False,
-        handlelength=1.6,
-        columnspacing=1.2,
+        handlelength=1.4,
+        columnspacing=0.8,
         handletextpad=0.4,
     )
 

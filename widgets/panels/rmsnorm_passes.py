@@ -1,4 +1,4 @@
-"""The panel of passes over x: what RMSNorm moves between DRAM and the chip, kernel by kernel, step by step."""
+"""The panel of passes over x: what RMSNorm moves between HBM and the chip, kernel by kernel, step by step."""
 
 from matplotlib.patches import Rectangle
 
@@ -10,7 +10,7 @@ from widgets.toolkit.words import size
 
 EXAMPLE = Example(entry="5", text="Step 5 of 6, kernel 5 of 6, x * scale", arguments={"step": 3})
 
-#: Where a tensor's box lies in DRAM, from the left, and how wide and high it is drawn.
+#: Where a tensor's box lies in HBM, from the left, and how wide and high it is drawn.
 BOXES = {
     "x": (0.2, 1.3, 1.0),
     "weight": (1.85, 1.3, 0.12),
@@ -22,7 +22,7 @@ BOXES = {
     "y": (8.8, 1.3, 1.0),
 }
 _READ, _WRITTEN, _PAST = BLUE, "#B85C00", "#c9c9c9"
-_CHIP = 2.2, 3.5  # bottom and top of the chip, above DRAM
+_CHIP = 2.2, 3.5  # bottom and top of the chip, above HBM
 
 
 def rmsnorm_passes(
@@ -74,7 +74,7 @@ def rmsnorm_passes(
             f"{size(so_far.bytes)} of {size(total.bytes)}, for {rows:,} x {cols:,} {dtype}."
         )
 
-    panel = Panel("From DRAM to the chip and back", picture.figure, controls, draw).set(form=form)
+    panel = Panel("From HBM to the chip and back", picture.figure, controls, draw).set(form=form)
     last = controls["step"].max
     if step is not None and not (isinstance(step, int) and 1 <= step <= last):
         raise ValueError(f"step: got {step!r}, expected a whole number from 1 to {last}")
@@ -86,7 +86,7 @@ def _times(passes: float) -> str:
 
 
 class _Picture:
-    """DRAM below, with a box per tensor; the chip above; arrows between them; and a pile of the passes so far."""
+    """HBM below, with a box per tensor; the chip above; arrows between them; and a pile of the passes so far."""
 
     def __init__(self, full: int):
         self.full = full
@@ -94,7 +94,7 @@ class _Picture:
         axes = self.figure.add_axes((0.005, 0.01, 0.8, 0.98))
         axes.set(xlim=(0, 10.3), ylim=(-0.5, 3.55))
         axes.axis("off")
-        for bottom, top, colour, name in ((-0.45, 1.35, "#eeeeee", "DRAM"), (*_CHIP, "#e3f1fa", "on the chip")):
+        for bottom, top, colour, name in ((-0.45, 1.35, "#eeeeee", "HBM"), (*_CHIP, "#e3f1fa", "on the chip")):
             axes.add_patch(Rectangle((0.02, bottom), 10.25, top - bottom, facecolor=colour, edgecolor="none"))
             axes.text(0.12, top - 0.06, name, fontsize=9.5, weight="bold", va="top")
         self.boxes = {}
@@ -162,7 +162,7 @@ class _Picture:
             if form == ONCE
             else "the scale stays in a register; the row is read again" * (at == 2)
             if form == TWICE
-            else "the result goes back to DRAM, for the next kernel to read" * (at < len(steps))
+            else "the result goes back to HBM, for the next kernel to read" * (at < len(steps))
         )
         bottom = 0.0
         pieces = iter(self.pile)

@@ -15,7 +15,7 @@ EXAMPLE = Example(entry="4096", text="4,096 tokens", arguments={"tokens": 64})
 #: name: capacity of an expert as a multiple of the mean; None: every row is computed
 CAPACITIES = {"none, all kept": None, "1": 1.0, "1.25": 1.25, "1.5": 1.5, "2": 2.0, "4": 4.0}
 RANKS = (1, 2, 4, 8)
-LINEAR, MOST = 2, 300  # times the mean: up to where the axis is linear, by doublings from there; and its end
+TOPS = [2 << power for power in range(9)]  # times the mean: where the axis may end
 
 
 def router_load(
@@ -91,15 +91,14 @@ def _rows(count: int) -> str:
 
 
 class _Picture:
-    """Left, a bar for each expert, in shades by rank. Right, the ranks' time until the slowest ends."""
+    """Left, a bar for each expert, in shades by rank, on a linear axis that ends at the next power of two. Right, the
+    ranks' time until the slowest ends."""
 
     def __init__(self):
         self.figure = canvas(height=330)
         left = self.figure.add_axes((0.07, 0.13, 0.55, 0.7))
-        left.set_yscale("symlog", base=2, linthresh=LINEAR, linscale=6)
-        left.set(xlim=(0, 1), ylim=(0, MOST), xticks=[])
-        left.minorticks_off()
-        left.set_yticks([0, 1, 2, 8, 32, 128], ["0", "1", "2", "8", "32", "128"], fontsize=9)
+        left.set(xlim=(0, 1), ylim=(0, 1), xticks=[])
+        left.set_yticks([0, 0.5, 1], ["", "", ""])
         left.spines[["top", "right"]].set_visible(False)
         self.figure.text(0.005, 0.94, "rows of each expert, in times the mean", fontsize=9.5, weight="bold")
         self.figure.text(0.07, 0.875, "■", fontsize=9, color=BLUE)
@@ -111,7 +110,7 @@ class _Picture:
         self.figure.text(0.345, 0.055, "experts, in order", fontsize=9, ha="center")
         self.over = Boxes(left, RED)
         self.bars = [Boxes(left, colour) for colour in (BLUE, SKY)]
-        left.axhline(1, color=BLACK, linewidth=1.2, linestyle="--", animated=True)
+        (self.mean,) = left.plot([], [], "--", color=BLACK, linewidth=1.2, animated=True)
         (self.room,) = left.plot([], [], color=RED, linewidth=2, animated=True)
         right = self.figure.add_axes((0.71, 0.13, 0.2, 0.7))
         right.set(xlim=(0, 1), ylim=(1, 0), yticks=[])
@@ -125,6 +124,7 @@ class _Picture:
         self.works = [Boxes(right, colour) for colour in (BLUE, SKY)]
         (self.even,) = right.plot([], [], "--", color=BLACK, linewidth=1.2, animated=True)
         look = {"fontsize": 9, "va": "center", "animated": True}
+        self.ticks = [self.figure.text(0.062, 0.13 + 0.35 * at, "", ha="right", **look) for at in range(3)]
         self.names = [self.figure.text(0.702, 0, "", ha="right", **look) for _ in range(max(RANKS))]
         self.loads = [self.figure.text(0.918, 0, "", **look) for _ in range(max(RANKS))]
 
@@ -133,17 +133,21 @@ class _Picture:
         experts, ranks = len(rows), len(loads)
         left = np.arange(experts) / experts
         width = (1 if experts > 128 else 0.86) / experts
+        top = next(value for value in TOPS if value >= rows.max())
+        for tick, value in zip(self.ticks, (0, top // 2, top)):
+            tick.set_text(f"{value}")
         shade = np.arange(experts) * ranks // experts % 2
         for turn, bars in enumerate(self.bars):
-            bars.place(left, 0, width, np.where(shade == turn, within, 0))
-        self.over.place(left, within, width, rows - within)
-        self.room.set_data(*(([], []) if room is None else ([0, 1], [room, room])))
+            bars.place(left, 0, width, np.where(shade == turn, within, 0) / top)
+        self.over.place(left, within / top, width, (rows - within) / top)
+        self.mean.set_data([0, 1], [1 / top, 1 / top])
+        self.room.set_data(*(([], []) if room is None else ([0, 1], [room / top, room / top])))
         self.capacity.set_text("" if room is None else "— capacity")
         most = max(loads.max(), 1)
-        top, high = (np.arange(ranks) + 0.12) / ranks, 0.76 / ranks
-        self.waits.place(loads / most, top, 1 - loads / most, high)
+        begin, high = (np.arange(ranks) + 0.12) / ranks, 0.76 / ranks
+        self.waits.place(loads / most, begin, 1 - loads / most, high)
         for turn, works in enumerate(self.works):
-            works.place(0, top[turn::2], loads[turn::2] / most, high)
+            works.place(0, begin[turn::2], loads[turn::2] / most, high)
         self.even.set_data([loads.mean() / most] * 2, [0, 1])
         for rank, (name, load) in enumerate(zip(self.names, self.loads)):
             y = 0.13 + 0.7 * (1 - (rank + 0.5) / ranks)

@@ -15,7 +15,7 @@ EXAMPLE = Example(entry="131072", text="512 x 131,072 bf16")
 ITEMSIZE = 2  # of bf16
 ELEMENTS = 1 << 26  # of x, whatever its width: 134 MB in bf16
 REGISTER_BYTES = 4 * REGISTERS  # of an SM
-LEAST = 0.001  # share at which a bar begins
+LEAST = 0.001  # share at which the axis begins
 
 
 def softmax_passes(cols: int = 8192, form: str = RESIDENT_ROW, gpu: str = "H200") -> Panel:
@@ -90,9 +90,9 @@ class _Picture:
         right.spines[["top", "right", "left"]].set_visible(False)
         self.figure.text(0.72, 0.92, "what has to fit, as a share", fontsize=9.5, weight="bold")
         right.vlines([1, 1], [0.72, -0.28], [1.24, 0.24], color=BLACK, linewidth=2, zorder=3, animated=True)
-        self.bars = [
-            right.barh(1 - at, 0, 0.42, left=LEAST, edgecolor="white", hatch=hatch, animated=True)[0]
-            for at, hatch in enumerate(("", "//"))
+        self.points = [
+            right.plot([], [], marker, markersize=9, markeredgecolor=BLACK, zorder=4, animated=True)[0]
+            for marker in ("o", "s")  # points and no bars: the axis is logarithmic
         ]
         self.names = [right.text(LEAST, 1 - at + 0.3, "", fontsize=8.5, va="bottom", animated=True) for at in range(2)]
 
@@ -111,9 +111,9 @@ class _Picture:
         self.names[0].set_text(what.get(form, f"a tile in an SM's registers: {_share(registers)}"))
         what = {UNFUSED: f"the tensor in L2: {_share(l2)}", RESIDENT_ROW: "nothing is read again"}
         self.names[1].set_text(what.get(form, f"rows in flight in L2: {_share(l2)}"))
-        for bar, share, colour in zip(self.bars, (registers, l2), (BLUE, ORANGE)):
-            bar.set_width(max(share - LEAST, 0))
-            bar.set_facecolor(RED if share >= 1 else colour)
+        for at, (point, share, colour) in enumerate(zip(self.points, (registers, l2), (BLUE, ORANGE))):
+            point.set_data(*(([max(share, LEAST)], [1 - at]) if share else ([], [])))
+            point.set_markerfacecolor(RED if share >= 1 else colour)
 
 
 def _share(part: float) -> str:

@@ -85,8 +85,6 @@ class Prediction:
         if self.guess is None:
             return ""
         near = closeness(self.guess, self.answer, self.within)
-        if self.answer and near != "right":
-            near = f"guess over answer {number(self.guess / self.answer, digits=3)}, {near}"
         return (
             f"Your guess: {number(self.guess, self.unit)}. Answer: {number(self.answer, self.unit)}. "
             f"{near[0].upper()}{near[1:]}."

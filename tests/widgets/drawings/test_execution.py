@@ -1,12 +1,21 @@
 from instruments.results import Latency
-from widgets.drawings.execution import mask_over_a_row, one_load, resident_programs, strides_of_views, waits
+from widgets.drawings.execution import (
+    cluster_row,
+    mask_over_a_row,
+    one_load,
+    resident_programs,
+    strides_of_views,
+    waits,
+)
 
 
 def test_each_says_what_it_draws():
     assert "keeps three offsets, which belong to the next row" in mask_over_a_row().alt
     assert "strides are (6, 1), (1, 6) and (6, 2)" in strides_of_views().alt
     assert "through L1, in its SM, and L2 to HBM" in one_load().alt
-    assert all(drawing().png and drawing().caption for drawing in (mask_over_a_row, strides_of_views, one_load))
+    assert "a cluster of 4 blocks" in cluster_row().alt and "keeps its 128 KiB in shared memory" in cluster_row().alt
+    drawings = mask_over_a_row, strides_of_views, one_load, cluster_row
+    assert all(drawing().png and drawing().caption for drawing in drawings)
 
 
 def test_waits_name_the_steps():

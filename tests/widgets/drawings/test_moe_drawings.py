@@ -4,10 +4,10 @@ from instruments.results import Span, Timeline
 from widgets.drawings.moe import busy_share, exchange, recorded_lanes, tile_schedule, time_of, timeline, token_path
 from widgets.toolkit.panel import PURPLE
 
-APART = {"link": [(0, 1e-3, "dispatch"), (3e-3, 4e-3, "combine")], "experts": [(1e-3, 3e-3, "products")]}
+APART = {"link": [(0, 1e-3, "dispatch"), (3e-3, 4e-3, "combine")], "experts": [(1e-3, 3e-3, "matmuls")]}
 CHUNKS = {
     "link": [(0, 5e-4, "dispatch"), (5e-4, 1e-3, "dispatch"), (1.5e-3, 2e-3, "combine"), (2.5e-3, 3e-3, "combine")],
-    "experts": [(5e-4, 1.5e-3, "products"), (1.5e-3, 2.5e-3, "products")],
+    "experts": [(5e-4, 1.5e-3, "matmuls"), (1.5e-3, 2.5e-3, "matmuls")],
 }
 
 
@@ -84,13 +84,13 @@ def test_a_recorded_step_becomes_lanes():
     spans = lanes["link of rank 0"]
     assert [kind for *_, kind in spans] == ["dispatch", "combine"]
     assert [time for *times, _ in spans for time in times] == pytest.approx([0, 5e-5, 3e-4, 3.5e-4])
-    assert lanes["products of rank 0"][0][2] == "products" and lanes["rows of rank 0"][0][2].startswith("routing")
-    assert lanes["products of rank 1"] == [] and len(recorded_lanes(step, ranks=[1])) == 3
+    assert lanes["matmuls of rank 0"][0][2] == "matmuls" and lanes["rows of rank 0"][0][2].startswith("routing")
+    assert lanes["matmuls of rank 1"] == [] and len(recorded_lanes(step, ranks=[1])) == 3
     assert timeline({"M": lanes}, "T", "A").alt.startswith("A. M 350 µs, link of rank 0 busy 29%")
 
 
 def test_the_time_of_a_step_is_shared_out():
-    """Rank 0 is ready at 10, rank 1 at 30; rows travel to 50; the second rank's product runs while rows come back."""
+    """Rank 0 is ready at 10, rank 1 at 30; rows travel to 50; the second rank's matmul runs while rows come back."""
 
     def spans(*parts):
         return [Span(lane=lane, name=lane, start=float(start), us=float(end - start)) for lane, start, end in parts]
@@ -98,6 +98,6 @@ def test_the_time_of_a_step_is_shared_out():
     first = spans(("rows", 0, 5), ("link", 10, 49), ("experts", 55, 70), ("link", 72, 100))
     second = spans(("rows", 20, 28), ("link", 30, 50), ("experts", 55, 90), ("link", 80, 99))
     step = Timeline(model="M", routing="even", link="NVLink", chunks=1, sms=0, rows=(1, 1), ranks=[first, second])
-    names = "products", "rows travel", "routing and moving rows", "waiting for the other rank", "no kernel"
+    names = "matmuls", "rows in transit", "routing and moving rows", "waiting for the other rank", "no kernel"
     for rank, times in enumerate(((15, 19 + 20, 5, 20 + 8, 5 + 6 + 2), (35, 20 + 9, 8, 0, 20 + 2 + 5 + 1))):
         assert time_of(step, rank) == dict(zip(names, times))

@@ -20,6 +20,11 @@ def test_columns_show_what_is_marked_strong_spread_and_shared():
     assert len({columns(table, "T", "A", **options).png for options in more}) == len(more)
 
 
+def test_shared_columns_have_one_scale_however_long_their_numbers_are():
+    panel = columns({"a": {"x": 800, "y": 800}, "b": {"y": 12_345}}, "T", "A", form="{:,.0f}", shared=True)
+    assert len({axes.get_xlim() for axes in panel.figure.axes}) == 1
+
+
 def test_a_column_of_zeros_draws():
     assert columns({"a": {"spilled": 0}}, "T", "A", form="{:.0f}").alt == "A. a spilled 0."
 

@@ -1,0 +1,31 @@
+# right
+def step_flops(parameters, tokens, checkpointing):
+    matmuls = 4 if checkpointing == "full" else 3  # forward, dx, dweight, perhaps the forward again
+    return 2 * matmuls * parameters * tokens
+
+
+def attention_flops(batch, heads, sequence, head_dim, checkpointing):
+    matmuls = 2 + 5 + (2 if checkpointing == "full" else 0)
+    return 2 * matmuls * batch * heads * sequence * sequence * head_dim
+
+
+def kept_bytes(tokens, width, kv_width, heads, itemsize, checkpointing):
+    block = tokens * width
+    if checkpointing == "full":
+        return block * itemsize
+    kept = 3 * block  # inputs of both norms, attention's output
+    kept += tokens * (width + 2 * kv_width)  # q, k, v
+    kept += 4 * block  # GELU's input
+    if checkpointing == "none":
+        kept += 2 * block + 4 * block  # both norms' results, GELU's result
+    return kept * itemsize + 4 * tokens * heads  # and the log-sum-exp of each row of scores
+
+
+def backward_bytes(tokens, rows, columns, itemsize, accumulated):
+    dx = [tokens * rows, rows * columns, tokens * columns]
+    dweight = [tokens * rows, tokens * columns]
+    total = 2 * 4 * rows * columns
+    if not accumulated:
+        dweight.append(rows * columns)
+        total = 0
+    return sum(dx + dweight) * itemsize + total
