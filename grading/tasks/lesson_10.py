@@ -199,7 +199,7 @@ SPLIT = Task(
     minimum_bytes=split_requests,
     max_tile=(64, 64),
     hints={
-        "unwritten": EMPTY,
+        "unwritten": "Store the sum of every part, also of an empty one, and every element of c.",
         "out_of_bounds": END + " Mask rows by M and columns by N.",
         "traffic": "Read a and b once: a program takes up to 64 columns of one part. Add parts in a second launch.",
         "values": "partial[p] sums over bounds[p] <= k < bounds[p + 1] in fp32; c is the fp32 sum of all parts.",
@@ -301,9 +301,11 @@ ORDER = Task(
     ),
     mistakes=(
         Mistake("sums were not rounded to fp32", "Round after every addition: np.float32 or a tensor.", number=float),
-        Mistake("only one order was tried", "Try every permutation of the values.", fixed=True),
         Mistake(
-            "sums of sums were counted", "There is one accumulator: each value is added to it by itself.", pairs=True
+            "a single order was tried, or sums of sums were counted",
+            "Try every permutation of the values; each value is added to the accumulator by itself.",
+            {"fixed": True},
+            {"pairs": True},
         ),
         Mistake(
             "two atomic parts were taken to depend on the order",
@@ -407,13 +409,13 @@ PLAN = Task(
     ),
     mistakes=(
         Mistake(
-            "the cost lacks a factor, a term or a rounding",
+            "the cost has a wrong factor, term or rounding",
             "It is waves * ceil(steps / parts), plus parts if there are several.",
             {"waved": False},
             {"adding": 0},
+            {"adding": 1},
             {"count": int.__floordiv__},
         ),
-        Mistake("a single part paid for adding", "One part is stored at once: add `parts` from two on.", adding=1),
         Mistake("of equal costs the most parts were taken", "Take the fewest parts: fewer bytes.", last=True),
         Mistake(
             "every call was tuned",
@@ -426,8 +428,12 @@ PLAN = Task(
             {"key": "rows"},
             {"key": "no K"},
         ),
-        Mistake("N and K were rounded, too", "Only M goes into a bucket.", power="all"),
-        Mistake("a power of two was doubled", "64 rounds up to 64, not to 128.", power="over"),
+        Mistake(
+            "buckets were made wrongly",
+            "Only M is rounded up to a power of two, and 64 stays 64.",
+            {"power": "over"},
+            {"power": "all"},
+        ),
     ),
     hints={
         "form": "best_parts returns an int, tuning_seconds a float.",

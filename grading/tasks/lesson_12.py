@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from grading.tasks import Case, Mistake, Task, returns, tensor
+from grading.tasks import TILE, Case, Mistake, Task, returns, tensor
+from grading.tasks.lesson_06 import running_max
 from grading.tasks.lesson_08 import PROGRAMS, ceil, one_of
 from grading.tasks.properties import row_cases
 
@@ -193,7 +194,7 @@ BAG = Task(
     ),
     minimum_bytes=bag_bytes,
     hints={
-        "unwritten": EMPTY,
+        "unwritten": "Store all columns of every bag, also of an empty one.",
         "values": "Accumulate in fp32 and divide by offsets[b + 1] - offsets[b].",
         "out_of_bounds": "Mask the columns by cols, and loop from offsets[b] to offsets[b + 1].",
         "traffic": "One program takes all columns of a bag, and loads each index once.",
@@ -206,12 +207,14 @@ IGNORED = -100
 
 
 @returns(loss="fp32", gradient="logits")
-def z_loss(logits, targets, z, *, ignored="left out", factor=2, target=1, power=2):
+def z_loss(logits, targets, z, *, ignored="left out", factor=2, target=1, power=2, unscaled=0):
     """Per row lse - x[target] + z * lse ** power, and the gradient of that. target: the number that is subtracted
-    there, or "scaled": 1 times the factor of the softmax."""
+    there, or "scaled": 1 times the factor of the softmax. unscaled: the width of tiles whose old sums stay as they are.
+    """
     rows = np.arange(len(logits))
     top = logits.max(axis=1)
-    lse = top + np.log(np.exp(logits - top[:, None]).sum(axis=1))
+    over = running_max(logits, unscaled) if unscaled else top[:, None]
+    lse = top + np.log(np.exp(logits - over).sum(axis=1))
     t = np.where(targets == IGNORED, 0, targets).astype(int)
     gradient = np.exp(logits - lse[:, None]) * (1 + factor * z * lse)[:, None]
     gradient[rows, t] -= 1 + factor * z * lse if target == "scaled" else target
@@ -271,17 +274,30 @@ Z = Task(
         ),
     ),
     mistakes=(
-        Mistake("z-loss has no gradient here", "The derivative of z * lse ** 2 is 2 * z * lse * softmax.", factor=0),
-        Mistake("the 2 of the square's derivative is missing", "The derivative of lse ** 2 is 2 * lse.", factor=1),
-        Mistake("the target's 1 was not subtracted", "At the target the gradient is 1 smaller.", target=0),
         Mistake(
-            "the target's 1 was multiplied by z-loss's factor",
-            "z-loss changes the softmax part alone: logits[target] has the derivative 1.",
-            target="scaled",
+            "the gradient lacks z-loss or its factor 2",
+            "The derivative of z * lse ** 2 is 2 * z * lse * softmax.",
+            {"factor": 0},
+            {"factor": 1},
+        ),
+        Mistake(
+            "the target's 1 was left out, or multiplied by z-loss's factor",
+            "At the target the gradient is 1 smaller: logits[target] has the derivative 1, whatever z is.",
+            {"target": 0},
+            {"target": "scaled"},
         ),
         Mistake("lse was not squared", "z-loss is z * lse ** 2.", power=1),
-        Mistake("target 0 was ignored", "Column 0 is a target like others: ignored rows have -100.", ignored="zero"),
-        Mistake("ignored rows were counted", "Where the target is -100, store zeros.", ignored="counted"),
+        Mistake(
+            "the running sum was not rescaled where the maximum grows",
+            "It was added up over the old maximum: multiply it by exp(m_old - m_new) before you add the tile.",
+            unscaled=TILE,
+        ),
+        Mistake(
+            "the wrong rows were ignored, or none",
+            "A row whose target is -100 gives zeros. Column 0 is a target like others.",
+            {"ignored": "counted"},
+            {"ignored": "zero"},
+        ),
     ),
     minimum_bytes=z_bytes,
     hints={

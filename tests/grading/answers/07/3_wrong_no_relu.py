@@ -1,4 +1,4 @@
-# wrong, mistake: Where acc + bias is negative, the result is 0.
+# wrong, mistake: 0 where z = acc + bias is negative
 import torch
 
 from instruments.backend import tl, triton

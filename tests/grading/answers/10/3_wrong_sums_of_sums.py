@@ -1,4 +1,4 @@
-# wrong, mistake: each value is added to it by itself
+# wrong, mistake: each value is added to the accumulator by itself
 import numpy as np
 
 

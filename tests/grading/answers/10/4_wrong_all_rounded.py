@@ -1,4 +1,4 @@
-# wrong, mistake: Only M goes into a bucket
+# wrong, mistake: Only M is rounded up
 def best_parts(m, n, k, block_m, block_n, block_k, sms):
     up = lambda a, b: (a + b - 1) // b
     steps, tiles = up(k, block_k), up(m, block_m) * up(n, block_n)

@@ -1,4 +1,4 @@
-# wrong, mistake: a single part paid for adding
+# wrong, mistake: plus parts if there are several
 def best_parts(m, n, k, block_m, block_n, block_k, sms):
     up = lambda a, b: (a + b - 1) // b
     steps, tiles = up(k, block_k), up(m, block_m) * up(n, block_n)
