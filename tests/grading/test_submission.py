@@ -99,7 +99,7 @@ def test_a_run_that_cannot_be_made_is_nobodys_zero(monkeypatch):
 
 def test_a_machine_without_torch_is_nobodys_zero(monkeypatch):
     monkeypatch.setattr(submission, "START", submission.START + 'sys.modules["torch"] = None\n')
-    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", 60)
+    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", Limits(60))
     assert record.status == "ungraded" and {v.status for v in record.tasks} == {"ungraded"}, record
     assert "a cell of the exercise itself failed: ModuleNotFoundError: import of torch" in record.tasks[0].hint
 
