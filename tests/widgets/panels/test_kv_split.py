@@ -25,7 +25,7 @@ def test_the_sentence_says_when_a_step_is_done():
     assert "2 programs for 6 SMs, 13 units of time, and nothing to merge" in panel.alt
     assert "6 programs for 6 SMs, 6 units of time, the last one for merging" in panel.set(way=SPLIT).alt
     panel.set(caches="7 short caches", way=HEADS, step=8)
-    assert "Time 8: 1 of 6 SMs are busy" in panel.alt and "10 units of time" in panel.alt
+    assert "Time 8: 1 of 6 SMs are busy, 26 of 28 tiles" in panel.alt and "10 units of time" in panel.alt
     assert "the parts of 4 caches" in panel.set(way=PERSISTENT, step=7).alt
 
 
