@@ -160,6 +160,16 @@ def test_zeros(name):
         assert (dequantize(q) == 0).all()
 
 
+def test_every_power_of_two_as_a_scale():
+    """Among them 2^-127, which fp32 holds only as a subnormal number, and NaN."""
+    q = quantize(torch.full((256, 32), 448.0, device=DEVICE), "mxfp8")
+    scales = torch.arange(256, dtype=torch.uint8, device=DEVICE)[:, None]
+    values = dequantize(replace(q, scales=scales), torch.float32)[:, 0].double().cpu()
+    powers = 2.0 ** (torch.arange(255, dtype=torch.float64) - 127)
+    largest = torch.finfo(torch.float32).max
+    assert torch.equal(values[:255], (448 * powers).where(448 * powers <= largest, torch.inf)) and values[255].isnan()
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", ["fp8_tensor", "fp8_row", "mxfp4", "nvfp4", "fp8_128x128"])
 def test_layouts(layout, name):
