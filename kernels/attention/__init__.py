@@ -8,7 +8,7 @@ decode.py            a few queries per sequence, keys split over programs and me
 decode_persistent.py the same in one wave of programs, each with an equal chunk of all keys
 masks.py             what the Triton kernels share: masks, ranges of keys, loads and stores of tiles
 configs.py           checks of arguments, tile sizes by path and head_dim, and which path runs on a GPU
-traffic.py           the bytes and FLOPs that each path moves
+traffic.py           the bytes and FLOPs of each path, and the keys and queries that its tiles visit
 fast_models.py       without a kernel: cycles per tile, orders of tiles, warpgroups over time (lesson 08c)
 models.py            without a kernel: the peak memory of unfused attention, and the tiles that a mask leaves
 decode_models.py     without a kernel: which SM reads which keys when in a decode step

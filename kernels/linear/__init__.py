@@ -1,7 +1,7 @@
 """Linear layers: a matmul and what follows it, in one launch.
 
 forward.py    the two kernels, plain and persistent, with their epilogues; plans and the reference
-backward.py   the two matmuls of the gradients, and a product added to an fp32 total
+backward.py   the two matmuls of the gradients, and matmul_add: a matmul added to an fp32 total
 layers.py     the public functions: bias and activation, SwiGLU, packed queries, keys and values, RMSNorm
 
 Start with linear_plain_kernel in forward.py.

@@ -1,10 +1,17 @@
 """Work that depends on metadata alone is done once."""
 
+import dataclasses
+
 import pytest
 import torch
 
 from instruments import backend
+from kernels.quantization.quantize import quantize
+from kernels.quantization.schemes import SCHEMES
+from kernels.shared import metadata
 from kernels.shared.metadata import by_metadata
+
+pytestmark = pytest.mark.each  # every set takes milliseconds and is another part of the key
 
 
 @pytest.fixture
@@ -37,7 +44,6 @@ def test_the_same_metadata_is_looked_at_once(counted):
         (torch.ones(2, 3, requires_grad=True),),
         (torch.ones(7)[1:].view(2, 3),),
         (torch.ones(2, 3), False),
-        (torch.ones(2, 3), 0),
         (torch.ones(2, 3, device="meta"),),
     ],
     ids=str,
@@ -47,6 +53,27 @@ def test_other_metadata_is_looked_at_again(counted, other):
     plan(torch.ones(2, 3))
     plan(*other)
     assert len(calls) == 2
+
+
+def test_equal_options_of_two_types_are_two(counted):
+    plan, calls = counted
+    assert [plan(torch.ones(2, 3), causal) for causal in (False, 0)] == [(2, False), (2, 0)] and len(calls) == 2
+
+
+@pytest.mark.parametrize("part", ["codes", "scales", "tensor_scale", "scheme"])
+def test_a_quantized_tensor_is_known_by_each_of_its_parts(part):
+    q = quantize(torch.ones(4, 32, device=backend.device()), "nvfp4")
+    other = SCHEMES["mxfp4"] if part == "scheme" else torch.empty_like(getattr(q, part), device="meta")
+    assert metadata.metadata(q) == metadata.metadata(dataclasses.replace(q))
+    assert metadata.metadata(q) != metadata.metadata(dataclasses.replace(q, **{part: other}))
+
+
+def test_results_that_are_kept_have_a_limit(counted, monkeypatch):
+    plan, calls = counted
+    monkeypatch.setattr(metadata, "MOST", 2)
+    for rows in (1, 2, 3, 1):  # the third forgets the first two
+        plan(torch.ones(rows, 3))
+    assert len(calls) == 4
 
 
 def test_an_error_is_raised_each_time(counted):
