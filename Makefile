@@ -14,7 +14,7 @@ NEXT_TRITON := 3.9.0
 # make test runs every test, of its sets of parameters three, and these notebooks; make test-all runs the rest as well.
 QUICK := --of-each 3
 NOTEBOOKS := $(sort $(wildcard lessons/*.ipynb solutions/*.ipynb))
-SAMPLE := $(wildcard $(foreach name,01_roofline 05_rmsnorm 06_online_softmax,lessons/$(name).ipynb solutions/$(name).ipynb))
+SAMPLE := $(wildcard $(foreach name,01_roofline 05_rmsnorm 06_online_softmax,lessons/$(name).ipynb solutions/$(name)_solution.ipynb))
 # What ONLY names: a folder of the course (kernels/attention, widgets, grading), or a notebook by its number (08b).
 ROOM = $(or $(wildcard tests/$(ONLY)),$(wildcard lessons/$(ONLY)_*.ipynb solutions/$(ONLY)_*.ipynb),$(error ONLY: got \
 	$(ONLY), expected a folder that tests/ has, such as kernels/attention, or a notebook's number))

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from instruments import contents
-from instruments.start import on_colab, repository
+from instruments.start import lesson_of, notebook_of, on_colab, repository
 
 OUT = ROOT / "build/book"
 PAGES, HTML = OUT / "source", OUT / "html"
@@ -165,12 +165,13 @@ def code_block(cell: dict) -> str:
 def links_line(path: Path) -> str:
     """The line under a notebook's title: its exercise or lesson, the notebook itself, and Colab."""
     page, parts = path.relative_to(ROOT), []
-    folder = page.parts[0]
-    for other, words in (("lessons", "Lesson"), ("exercises", "Exercise")):
-        if other != folder and (ROOT / other / path.name).exists():
-            parts.append(f'<a href="{relative(page, f"{other}/{path.stem}.html")}">{words}</a>')
-    if (ROOT / "solutions" / path.name).exists():
-        parts.append(f'<a href="{relative(page, f"notebooks/solutions/{path.name}")}" download>Solution (notebook)</a>')
+    for folder, words in (("lessons", "Lesson"), ("exercises", "Exercise")):
+        other = Path(notebook_of(lesson_of(path.name), folder))
+        if other != page and (ROOT / other).exists():
+            parts.append(f'<a href="{relative(page, str(other.with_suffix(".html")))}">{words}</a>')
+    solution = notebook_of(lesson_of(path.name), "solutions")
+    if (ROOT / solution).exists():
+        parts.append(f'<a href="{relative(page, f"notebooks/{solution}")}" download>Solution (notebook)</a>')
     parts.append(f'<a href="{relative(page, f"notebooks/{page}")}" download>Download this notebook</a>')
     colab = on_colab(repository(), str(page))
     if colab:

@@ -25,7 +25,7 @@ from grading.submission import Limits, graded, has_gpu, ungraded
 from grading.tasks import module_of
 from grading.wording import clean
 from instruments.files import write_whole
-from instruments.release import ROOT
+from instruments.start import ROOT, notebook_of
 
 MARGIN = 180  # seconds over a submission's own limit after which its process is killed
 WORKER = [sys.executable, "-m", "grading.batch"]
@@ -46,7 +46,7 @@ def version(exercise: str) -> str:
     """A hash of the code that grades an exercise, and of its notebook."""
     files = [path for name in ("grading", "instruments", "kernels") for path in (ROOT / name).rglob("*.py")]
     files = [path for path in files if not path.name.startswith("lesson_") or path == module_of(exercise)]
-    files += [ROOT / folder / f"{exercise}.ipynb" for folder in ("exercises", "solutions")]
+    files += [ROOT / notebook_of(exercise, folder) for folder in ("exercises", "solutions")]
     content = [path.read_bytes() for path in sorted(files) if path.stem not in REPORTING and path.exists()]
     return hashlib.sha256(b"".join(content)).hexdigest()
 

@@ -16,6 +16,7 @@ from nbformat import NotebookNode, from_dict
 from grading.facts import opened
 from grading.tasks import exercise_with, exercises
 from instruments.release import ROOT, exercise_id, grade_id, task_id
+from instruments.start import lesson_of
 
 MAX_FILE = 16 << 20  # bytes of one notebook
 MAX_ANSWER = 100_000  # characters of one answer
@@ -68,14 +69,14 @@ def text(path: Path | str) -> str:
 
 def alone(path: Path, shown: str = "") -> Handed:
     """A notebook that was named on its own; here, whoever grades has chosen what a link leads to."""
-    return Handed(text(path.stem), shown or text(path), Path(os.path.realpath(path)))
+    return Handed(text(lesson_of(f"{path.stem}.ipynb")), shown or text(path), Path(os.path.realpath(path)))
 
 
 def collect(path: Path, leave_out: Path | None = None, label: str | None = None) -> tuple[list, list]:
     """What a notebook, a folder or a zip holds, in the order of the names, and paths beside it that are no submissions.
 
     Each child of a folder or a zip is one learner's: a notebook, a folder or a zip. But where all notebooks lie
-    directly in it and are called like exercises, it is one learner's. A child without a notebook has a problem. The
+    directly in it and are called as the course's, it is one learner's. A child without a notebook has a problem. The
     folder `leave_out` is skipped (the report's own); `label` is what the path is called for people.
     """
     path = path / "exercises" if path.resolve() == ROOT / "work" else path
@@ -88,7 +89,7 @@ def collect(path: Path, leave_out: Path | None = None, label: str | None = None)
         return [alone(path, label)], []
     learners = {child: _of_learner(child, files, folder) for child, files in children.items()}
     submissions, aside = sum(learners.values(), []), [child for child, notebooks in learners.items() if not notebooks]
-    named = [one for one in submissions if one.path.removeprefix(above).removesuffix(".ipynb") in exercises()]
+    named = [one for one in submissions if lesson_of(one.path.removeprefix(above)) in exercises()]
     if folder == ROOT / "work" / "exercises":
         aside += [one.path for one in submissions if one not in named]
         submissions = [replace(one, learner=getpass.getuser()) for one in named]

@@ -4,7 +4,7 @@
     python -m instruments.contents --check    exit 1 where the README shows something else
 
 A lesson is a notebook in lessons/. Its line has its title; from `bytes_first` in its metadata what it is `about`, its
-`minutes` and the numbers of the lessons that it `needs`; and the exercise and the solution that have its file's name.
+`minutes` and the numbers of the lessons that it `needs`; and the exercise and the solution that are called after it.
 A lesson whose text says "about 40 minutes" needs no `minutes`. An exercise takes the minutes of its tasks' cards.
 """
 
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from instruments.files import between, write_whole
+from instruments.start import lesson_of, notebook_of
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- lessons:begin -->\n", "<!-- lessons:end -->\n"
@@ -53,13 +54,14 @@ def described(path: Path) -> Lesson:
     )
 
 
-def _exercise(path: Path, course: str) -> str:
-    """A link to an exercise, with the number of its tasks and the minutes of their cards, '' where there is none."""
-    if not path.exists():
+def _exercise(lesson: str, course: str) -> str:
+    """A link to a lesson's exercise, with the number of its tasks and their cards' minutes, '' where there is none."""
+    exercise = notebook_of(lesson, "exercises")
+    if not (ROOT / exercise).exists():
         return ""
-    minutes = [int(found) for found in re.findall(r"· (\d+) minutes ·", _read(path)[1])]
+    minutes = [int(found) for found in re.findall(r"· (\d+) minutes ·", _read(ROOT / exercise)[1])]
     tasks = f"{len(minutes)} task{'s' * (len(minutes) > 1)}, {sum(minutes)} min" if minutes else "exercise"
-    return f"[{tasks}]({course}exercises/{path.name})"
+    return f"[{tasks}]({course}{exercise})"
 
 
 def table(course: str = "") -> str:
@@ -67,13 +69,13 @@ def table(course: str = "") -> str:
     lines = ["| lesson | minutes | builds on | exercise | solution |", "|---|---:|---|---|---|"]
     for path in sorted((ROOT / "lessons").glob("*.ipynb")):
         lesson = described(path)
-        solution = (ROOT / "solutions" / path.name).exists()
+        solution = notebook_of(lesson_of(path.name), "solutions")
         cells = (
             f"[{lesson.title}]({course}lessons/{path.name})" + (f": {lesson.about}" if lesson.about else ""),
             str(lesson.minutes or ""),
             ", ".join(lesson.needs),
-            _exercise(ROOT / "exercises" / path.name, course),
-            f"[solution]({course}solutions/{path.name})" if solution else "",
+            _exercise(lesson_of(path.name), course),
+            f"[solution]({course}{solution})" if (ROOT / solution).exists() else "",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

@@ -22,7 +22,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from instruments.files import write_whole
-from instruments.start import on_colab, repository
+from instruments.start import lesson_of, notebook_of, on_colab, repository
 
 ROOT = Path(__file__).resolve().parents[1]
 EXECUTED, UNEXECUTED = ("lessons", "solutions"), ("exercises",)
@@ -127,22 +127,22 @@ def short_title(path: Path) -> str:
 
 def way(path: Path) -> str:
     """The line that leads from a notebook to the lessons before and after it, to the map of all, and to the exercise,
-    solution or lesson of its name; '' for a notebook that is not one of the course's."""
+    solution or lesson that belongs to it; '' for a notebook that is not one of the course's."""
     lessons = sorted((ROOT / "lessons").glob("*.ipynb"))
-    names = [lesson.name for lesson in lessons]
-    kind = path.parent.name
-    if kind not in KINDS or path.resolve().parent != ROOT / kind or path.name not in names:
+    names = [lesson_of(lesson.name) for lesson in lessons]
+    kind, name = path.parent.name, lesson_of(path.name)
+    if kind not in KINDS or path.resolve().parent != ROOT / kind or name not in names:
         return ""
-    at, course = names.index(path.name), "" if kind == "lessons" else "../lessons/"
+    at, course = names.index(name), "" if kind == "lessons" else "../lessons/"
 
     def link(lesson: Path) -> str:
         return f"[{short_title(lesson)}]({course}{lesson.name})"
 
     parts = [f"← {link(lessons[at - 1])}"] if at else []
-    parts += [f"[all lessons]({course}{names[0]})"] if at else []
+    parts += [f"[all lessons]({course}{lessons[0].name})"] if at else []
     for other, word in KINDS.items():
-        if other != kind and (ROOT / other / path.name).exists():
-            parts.append(f"[{word}](../{other}/{path.name})")
+        if other != kind and (ROOT / notebook_of(name, other)).exists():
+            parts.append(f"[{word}](../{notebook_of(name, other)})")
     parts += [f"{link(lessons[at + 1])} →"] if at + 1 < len(names) else []
     return " · ".join(parts)
 

@@ -17,6 +17,7 @@ import msgspec
 from instruments import contents, diary
 from instruments.files import write_whole
 from instruments.release import grade_id, task_id
+from instruments.start import lesson_of, notebook_of
 
 SIGNS = {"passed": "✓", "pending": "✓", "failed": "✗"}
 UNTRIED = "·"
@@ -70,7 +71,7 @@ class Row:
     @property
     def path(self) -> str:
         """Its notebook's, from the folder that holds lessons/ and exercises/."""
-        return f"{'exercises' if self.signs else 'lessons'}/{self.name}.ipynb"
+        return notebook_of(self.name, "exercises" if self.signs else "lessons")
 
 
 class _Cell(msgspec.Struct):
@@ -109,7 +110,7 @@ def tasks_of(path: Path) -> tuple[Task, ...]:
 
 def standing(exercise: str, history: diary.Diary) -> tuple[int, int, int]:
     """(points, pending points, points there are) of an exercise."""
-    tasks = tasks_of(contents.ROOT / "exercises" / f"{exercise}.ipynb")
+    tasks = tasks_of(contents.ROOT / notebook_of(exercise, "exercises"))
     known = [history.tasks[task.id] for task in tasks if task.id in history.tasks]
     return sum(p.points for p in known), sum(p.pending for p in known), sum(task.points for task in tasks)
 
@@ -125,8 +126,8 @@ class Progress:
     def __init__(self):
         self.history = diary.read()
         self.rows, self.undone = [], []
-        exercises = {path.stem: path for path in (contents.ROOT / "exercises").glob("*.ipynb")}
-        lessons = {path.stem: path for path in (contents.ROOT / "lessons").glob("*.ipynb")}
+        exercises = {lesson_of(path.name): path for path in (contents.ROOT / "exercises").glob("*.ipynb")}
+        lessons = {lesson_of(path.name): path for path in (contents.ROOT / "lessons").glob("*.ipynb")}
         for name in sorted(exercises | lessons):
             exercise = self._exercise(name, tasks_of(exercises[name])) if name in exercises else None
             if name in lessons:
@@ -142,7 +143,7 @@ class Progress:
         words = f"{points} of {most} points" + (f", {pending} pending" if pending else "")
         signs = " ".join(f"{id_} {SIGNS.get(done.status, UNTRIED) if done else UNTRIED}" for id_, done in known.items())
         share, left = (points + pending) / (most or 1), sum(task.minutes for task in undone)
-        title = contents.described(contents.ROOT / "exercises" / f"{name}.ipynb").title
+        title = contents.described(contents.ROOT / notebook_of(name, "exercises")).title
         return Row(name, title, share, words, left, signs)
 
     def _lesson(self, name: str, path: Path, exercise: Row | None) -> Row:
@@ -163,7 +164,9 @@ class Progress:
             return points is not None and points.status == "failed", task.id >= last
 
         task, exercise, _ = max(self.undone, key=rank, default=(None, "", None))
-        words = f"Next: {task.id} {task.title}, in exercises/{exercise}.ipynb." if task else "Every task is done."
+        words = (
+            f"Next: {task.id} {task.title}, in {notebook_of(exercise, 'exercises')}." if task else "Every task is done."
+        )
         kept = "" if diary.FILE.is_file() else " Kept for this session only; `make lab` makes a place for it."
         return words + kept
 
@@ -189,7 +192,7 @@ class Progress:
         lines = [self.total]
         for row in self.rows:
             left = f"{row.minutes_left} min left" if row.minutes_left else ""
-            lines.append(f"{row.path:42} {row.share:4.0%}  {row.words:24} {left:13} {row.signs}".rstrip())
+            lines.append(f"{row.path:47} {row.share:4.0%}  {row.words:24} {left:13} {row.signs}".rstrip())
         lines += [self.guessed, *(f"{guess.question}  {guess.near}" for guess in self.history.guesses.values())]
         return "\n".join([*lines, self.next])
 

@@ -17,6 +17,7 @@ import nbformat
 from nbformat import NotebookNode
 
 from instruments.files import write_whole
+from instruments.start import lesson_of, notebook_of
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "### BEGIN SOLUTION", "### END SOLUTION"
@@ -110,7 +111,7 @@ def targets(root: Path = ROOT) -> list:
         nb = nbformat.read(path, as_version=4)
         if not exercise_id(nb):
             raise ValueError(f"solution: {path.name} has no metadata bytes_first.exercise")
-        target = root / "exercises" / path.name
+        target = root / notebook_of(lesson_of(path.name), "exercises")
         texts.append((target, text_of(released(nb), target)))
     return texts
 

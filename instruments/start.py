@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 #: The course's own packages. A module of another project that carries one of these names would be used in their place.
 PACKAGES = ("instruments", "kernels", "widgets", "grading")
 
-#: Where the course's notebooks lie; one lesson's are called alike in all of them.
-FOLDERS = ("lessons", "exercises", "solutions")
+#: Where the course's notebooks lie, and what a name ends with there: 05_rmsnorm, 05_rmsnorm_exercise.
+FOLDERS = {"lessons": "", "exercises": "_exercise", "solutions": "_solution"}
 
 #: What a notebook needs before its second cell. Triton is not among them: backend.py says what works without it.
 NEEDED = ("numpy", "torch", "matplotlib", "ipywidgets", "msgspec")
@@ -31,6 +31,18 @@ ON_COLAB = """\
 On Colab: keep your work with File > Save a copy in Drive.
 The check cells grade as you go. For marks of a whole exercise, take it with File > Download > .ipynb,
 upload it under Files (left), and run in a cell: !python -m grading.cli NAME.ipynb --report report"""
+
+
+def notebook_of(lesson: str, folder: str) -> str:
+    """Where a lesson has its notebook in one of FOLDERS: ("05_rmsnorm", "exercises") is at
+    exercises/05_rmsnorm_exercise.ipynb."""
+    return f"{folder}/{lesson}{FOLDERS[folder]}.ipynb"
+
+
+def lesson_of(file: str) -> str:
+    """The lesson that a notebook's file is called after: '05_rmsnorm' for each of 05_rmsnorm.ipynb,
+    05_rmsnorm_exercise.ipynb and 05_rmsnorm_solution.ipynb."""
+    return re.sub(rf"({'|'.join(FOLDERS.values())})\.ipynb$", "", file)
 
 
 def start() -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 import nbformat
 
 from instruments.files import write_whole
-from instruments.start import FOLDERS, ROOT
+from instruments.start import FOLDERS, ROOT, lesson_of
 
 WORK = "work"
 MANIFEST = ".copied.json"
@@ -38,8 +38,10 @@ LINK_OUT = re.compile(rf"(\]\(|(?:src|href)=\")\.\./(?!(?:{'|'.join(FOLDERS)})/)
 
 @dataclass
 class Changes:
-    """What one update did, by the notebooks' paths in work/. beside: kept ones, and where their new version lies."""
+    """What one update did, by the notebooks' paths in work/. moved: from where, and where to. beside: kept ones, and
+    where their new version lies."""
 
+    moved: dict[str, str] = field(default_factory=dict)
     copied: list[str] = field(default_factory=list)
     renewed: list[str] = field(default_factory=list)
     beside: dict[str, str] = field(default_factory=dict)
@@ -49,6 +51,10 @@ class Changes:
     def __str__(self) -> str:
         """The one sentence for the learner."""
         parts = []
+        if len(self.moved) > NAMED:
+            parts.append(f"moved {len(self.moved)} to the course's new names, such as {[*self.moved.values()][0]}")
+        else:
+            parts += [f"moved {old} to {new}, its new name" for old, new in self.moved.items()]
         if self.copied:
             parts.append(f"copied {names_or_count(self.copied)}")
         if self.renewed:
@@ -86,10 +92,24 @@ def update(root: Path = ROOT, restore: bool = False) -> Changes:
     try:
         for folder in FOLDERS:
             for path in sorted((root / folder).glob("*.ipynb")):
+                rename(path, work, manifest, changes)
                 follow(path, work, manifest, changes, restore)
     finally:
         write(work / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
     return changes
+
+
+def rename(path: Path, work: Path, manifest: dict, changes: Changes) -> None:
+    """Move a copy of an exercise or a solution that has its lesson's name, as once all had, to its present name, where
+    nothing has that yet."""
+    name, old = (f"{path.parent.name}/{file}" for file in (path.name, f"{lesson_of(path.name)}.ipynb"))
+    if name == old:
+        return
+    if os.path.lexists(work / old) and not os.path.lexists(work / name):
+        os.rename(work / old, work / name)
+        changes.moved[old] = name
+    if old in manifest and not os.path.lexists(work / old):  # moved, now or in a run that was cut off, or deleted
+        manifest.setdefault(name, manifest.pop(old))
 
 
 def follow(path: Path, work: Path, manifest: dict, changes: Changes, restore: bool) -> None:

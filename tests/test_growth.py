@@ -15,6 +15,7 @@ import nbformat
 import pytest
 
 from instruments import notebooks
+from instruments.start import notebook_of
 
 ROOT = Path(__file__).resolve().parents[1]
 TOY = ROOT / "tests" / "growth"
@@ -33,7 +34,7 @@ FOLDERS = (
 )
 NUMBERS = ("99", "99b")
 #: What belongs to both notebooks and is made anew for the second one.
-NUMBERED = ("lessons/99_toy.ipynb", "solutions/99_toy.ipynb", "grading/tasks/lesson_99.py")
+NUMBERED = ("lessons/99_toy.ipynb", "solutions/99_toy_solution.ipynb", "grading/tasks/lesson_99.py")
 
 #: What the course finds by itself, told by a process of its own, in which the toy is launched and drawn as well.
 FOUND = """
@@ -70,7 +71,7 @@ def course(tmp_path_factory) -> Path:
         (root / name.replace("99", "99b")).write_text(text.replace("99", "99b"), encoding="utf-8")
     answers = root / "tests" / "grading" / "answers"
     shutil.copytree(answers / "99", answers / "99b")
-    for path in root.glob("*/99*_toy.ipynb"):
+    for path in root.glob("*/99*_toy*.ipynb"):
         path.write_text(notebooks.dumps(nbformat.read(path, as_version=4), path), encoding="utf-8")
     run(root, "-m", "instruments.notebooks", "--format")  # the lesson before the toy now links it
     return root
@@ -104,15 +105,16 @@ def files(course: Path) -> dict:
 def test_release_and_contents_write_the_exercise_and_the_readme_and_nothing_else(course):
     before = files(course)
     said = run(course, "-m", "instruments.release")
-    assert all(f"exercises/{number}_toy.ipynb: written" in said for number in NUMBERS)
+    assert all(f"exercises/{number}_toy_exercise.ipynb: written" in said for number in NUMBERS)
     run(course, "-m", "instruments.contents")
     after = files(course)
-    exercises = {f"exercises/{number}_toy.ipynb" for number in NUMBERS}
+    exercises = {f"exercises/{number}_toy_exercise.ipynb" for number in NUMBERS}
     assert {name for name in after if after[name] != before.get(name)} == {*exercises, "README.md"}
     lines = [line for line in after["README.md"].decode().splitlines() if "A toy" in line]
     assert lines == [
         f"| [{number} A toy](lessons/{number}_toy.ipynb): what it takes to grow | 5 | 02 "
-        f"| [1 task, 5 min](exercises/{number}_toy.ipynb) | [solution](solutions/{number}_toy.ipynb) |"
+        f"| [1 task, 5 min](exercises/{number}_toy_exercise.ipynb) "
+        f"| [solution](solutions/{number}_toy_solution.ipynb) |"
         for number in NUMBERS
     ]
     run(course, "-m", "instruments.contents", "--check")
@@ -129,7 +131,7 @@ def test_grade_knows_the_exercises(course, tmp_path):
     ):
         path = tmp_path / "class" / learner / f"{number}_toy.ipynb"
         path.parent.mkdir(parents=True)
-        nb = nbformat.read(course / folder / path.name, as_version=4)
+        nb = nbformat.read(course / notebook_of(f"{number}_toy", folder), as_version=4)
         if learner == "second":
             del nb.metadata["bytes_first"]
         nbformat.write(nb, path)

@@ -8,6 +8,7 @@ import nbformat
 import pytest
 
 from instruments.notebooks import WAY_IDS
+from instruments.start import notebook_of
 from tests.reading_time import minutes, shown_lines
 
 pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
@@ -62,7 +63,7 @@ def test_pictures_have_words(path):
                 assert words(said) >= 8 and not said.startswith("<"), f"{name(path)}, cell {cell.id}: {said!r}"
 
 
-@pytest.mark.parametrize("path", [p for p in LESSONS if (ROOT / "exercises" / p.name).exists()], ids=name)
+@pytest.mark.parametrize("path", [p for p in LESSONS if (ROOT / notebook_of(p.stem, "exercises")).exists()], ids=name)
 def test_a_lesson_ends_in_what_to_keep(path):
     """Its sections are headed as its thread wants; behind *Keep* stands nothing but *Going further*."""
     cells = nbformat.read(path, as_version=4).cells

@@ -15,8 +15,8 @@ from grading import intake
 from instruments import notebooks, start, work
 
 ROOT = Path(__file__).resolve().parents[1]
-EXERCISE, LESSON = "exercises/05_rmsnorm.ipynb", "lessons/05_rmsnorm.ipynb"
-NEW = "exercises/05_rmsnorm (new).ipynb"
+EXERCISE, LESSON = "exercises/05_rmsnorm_exercise.ipynb", "lessons/05_rmsnorm.ipynb"
+SOLUTION, NEW = "solutions/05_rmsnorm_solution.ipynb", EXERCISE.replace(".ipynb", " (new).ipynb")
 
 
 def release(root: Path, name: str, *sources: str, output: str = "") -> None:
@@ -42,10 +42,8 @@ def course(tmp_path) -> Path:
     """A course of three notebooks, copied once into its work/."""
     release(tmp_path, LESSON, "1 + 1")
     release(tmp_path, EXERCISE, "def f():\n    raise NotImplementedError()", "check(f)")
-    release(tmp_path, "solutions/05_rmsnorm.ipynb", "def f():\n    return 1")
-    assert str(work.update(tmp_path)) == (
-        "work/: copied lessons/05_rmsnorm.ipynb, exercises/05_rmsnorm.ipynb, solutions/05_rmsnorm.ipynb."
-    )
+    release(tmp_path, SOLUTION, "def f():\n    return 1")
+    assert str(work.update(tmp_path)) == f"work/: copied {LESSON}, {EXERCISE}, {SOLUTION}."
     return tmp_path
 
 
@@ -79,7 +77,7 @@ def files(root: Path) -> dict:
 
 def test_a_second_update_changes_nothing(course):
     before = files(course)
-    assert set(before) == {LESSON, EXERCISE, "solutions/05_rmsnorm.ipynb"}
+    assert set(before) == {LESSON, EXERCISE, SOLUTION}
     assert str(work.update(course)) == "work/: up to date."
     assert files(course) == before
 
@@ -130,7 +128,7 @@ def test_a_new_version_beside_is_replaced_unless_it_was_changed(course):
         assert version.encode() in files(course)[NEW]
     edit(course / "work" / NEW, "begun here")
     release(course, EXERCISE, "fourth")
-    assert work.update(course).beside == {EXERCISE: "exercises/05_rmsnorm (new 2).ipynb"}
+    assert work.update(course).beside == {EXERCISE: NEW.replace("new", "new 2")}
     assert b"begun here" in files(course)[NEW] and b"mine" in files(course)[EXERCISE]
 
 
@@ -213,7 +211,7 @@ def test_files_of_one_s_own_are_left_alone(course):
         (course / "work" / name).write_bytes(content)
     edit(course / "work" / EXERCISE, "mine")
     release(course, EXERCISE, "second")
-    assert work.update(course, restore=True).beside == {EXERCISE: "exercises/05_rmsnorm (new 2).ipynb"}
+    assert work.update(course, restore=True).beside == {EXERCISE: NEW.replace("new", "new 2")}
     assert {name: files(course)[name] for name in own} == own
 
 
@@ -236,9 +234,9 @@ def test_a_damaged_notebook_of_the_course_is_passed_over(course):
 @pytest.mark.parametrize("steps", range(5))
 def test_a_crash_in_the_middle_leaves_whole_files_and_the_next_run_finishes(course, monkeypatch, steps):
     """Power fails after some replacements: nothing after them happens, not even writing down what was done."""
-    edit(course / "work" / "solutions/05_rmsnorm.ipynb", "mine")
+    edit(course / "work" / SOLUTION, "mine")
     before, replace, left = files(course), os.replace, iter(range(steps))
-    for name in (LESSON, EXERCISE, "solutions/05_rmsnorm.ipynb"):
+    for name in (LESSON, EXERCISE, SOLUTION):
         release(course, name, "second")
 
     def fails(*paths):
@@ -257,10 +255,10 @@ def test_a_crash_in_the_middle_leaves_whole_files_and_the_next_run_finishes(cour
     assert not [name for name in after if Path(name).name.startswith(".")]
     assert all(content == before.get(name) or b"second" in content for name, content in after.items())
     work.update(course)
-    beside = "solutions/05_rmsnorm (new).ipynb"
+    beside = SOLUTION.replace(".ipynb", " (new).ipynb")
     assert set(files(course)) == {*before, beside}
     assert all(b"second" in files(course)[name] for name in (LESSON, EXERCISE, beside))
-    assert files(course)["solutions/05_rmsnorm.ipynb"] == before["solutions/05_rmsnorm.ipynb"]
+    assert files(course)[SOLUTION] == before[SOLUTION]
     assert str(work.update(course)) == "work/: up to date."
 
 
@@ -271,6 +269,68 @@ def test_the_command_says_what_was_done_and_what_went_wrong(course, monkeypatch,
     (course / "work").write_text("a file")
     assert work.main(["--restore"]) == 1
     assert capsys.readouterr().err.startswith("work/ could not be brought up to date")
+
+
+# Names from before exercises and solutions had their own
+
+OLD = {EXERCISE: "exercises/05_rmsnorm.ipynb", SOLUTION: "solutions/05_rmsnorm.ipynb"}
+
+
+@pytest.fixture
+def older(course) -> Path:
+    """The course whose work/ was made when its three notebooks had one name."""
+    manifest = (course / "work" / work.MANIFEST).read_text()
+    for name, old in OLD.items():
+        (course / "work" / name).rename(course / "work" / old)
+        manifest = manifest.replace(name, old)
+    (course / "work" / work.MANIFEST).write_text(manifest)
+    return course
+
+
+def test_a_copy_of_the_old_name_is_moved_and_that_is_said(older):
+    edit(older / "work" / OLD[EXERCISE], "check(f)  # mine")
+    before = files(older)
+    moved = "; ".join(f"moved {old} to {name}, its new name" for name, old in OLD.items())
+    assert str(work.update(older)) == f"work/: {moved}."
+    assert files(older) == {LESSON: before[LESSON], **{name: before[old] for name, old in OLD.items()}}
+    assert str(work.update(older)) == "work/: up to date."
+    for name in OLD:
+        release(older, name, "second")
+    done = work.update(older)  # what was copied is still known
+    assert done.renewed == [SOLUTION] and done.beside == {EXERCISE: NEW}
+
+
+def test_a_run_that_ended_after_the_move_is_no_change_of_the_copy(older):
+    manifest = (older / "work" / work.MANIFEST).read_bytes()
+    work.update(older)
+    (older / "work" / work.MANIFEST).write_bytes(manifest)
+    release(older, EXERCISE, "second")
+    assert str(work.update(older)) == f"work/: renewed {EXERCISE}."
+
+
+def test_a_copy_of_the_old_name_never_replaces_one_of_the_new(older):
+    shutil.copy(older / EXERCISE, older / "work" / EXERCISE)
+    edit(older / "work" / OLD[EXERCISE], "an older try")
+    edit(older / "work" / EXERCISE, "mine")
+    before = files(older)
+    work.update(older)
+    assert {name: files(older)[name] for name in (EXERCISE, OLD[EXERCISE])} == {
+        name: before[name] for name in (EXERCISE, OLD[EXERCISE])
+    }
+
+
+def test_what_was_deleted_under_the_old_name_stays_away(older):
+    (older / "work" / OLD[SOLUTION]).unlink()
+    assert work.update(older).deleted == [SOLUTION] and SOLUTION not in files(older)
+    assert work.update(older, restore=True).copied == [SOLUTION]
+
+
+def test_many_moves_are_counted(older):
+    for number in range(10, 14):
+        release(older, f"exercises/{number}_x_exercise.ipynb", "1")
+        shutil.copy(older / f"exercises/{number}_x_exercise.ipynb", older / f"work/exercises/{number}_x.ipynb")
+    told = str(work.update(older))
+    assert "moved 6 to the course's new names, such as exercises/05_rmsnorm_exercise.ipynb" in told
 
 
 # Working there
@@ -334,4 +394,4 @@ def test_grade_takes_work_as_one_learner_s_exercises(course, monkeypatch):
     for given in ("work", "work/exercises"):
         found, aside = intake.collect(course / given, label="")
         assert [(h.learner, h.file) for h in found] == [(getpass.getuser(), course / "work" / EXERCISE)]
-        assert aside == ["05_rmsnorm (new).ipynb"]
+        assert aside == [Path(NEW).name]

@@ -27,7 +27,7 @@ from widgets import PANELS
 from widgets.toolkit.panel import Example
 
 ROOT = Path(__file__).resolve().parents[2]
-LESSON, EXERCISE = "lessons/05_rmsnorm.ipynb", "exercises/05_rmsnorm.ipynb"
+LESSON, EXERCISE = "lessons/05_rmsnorm.ipynb", "exercises/05_rmsnorm_exercise.ipynb"
 TASK = "05_3"  # of the exercise: the first that wants a kernel
 PRESSES = int(os.environ.get("PRESSES", 10))
 
@@ -508,7 +508,7 @@ def test_a_day(page, day, git, keep, capsys):
     names = [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in cells]
     first = next(i for i, name in enumerate(names) if name)
     answer, check = names.index(f"answer_{TASK}"), names.index(f"check_{TASK}")
-    right = _cells(folder / "solutions/05_rmsnorm.ipynb")[f"answer_{TASK}"]
+    right = _cells(folder / "solutions/05_rmsnorm_solution.ipynb")[f"answer_{TASK}"]
     wrong = right.replace("triton.next_power_of_2(cols)", "1024")
     assert wrong != right
     _open(page, day, f"work/{EXERCISE}")

@@ -14,6 +14,7 @@ from grading.notebook import verdict
 from grading.tasks import PUBLIC_SEED
 from grading.tasks import task as find_task
 from instruments.release import ROOT, grade_id, task_id
+from instruments.start import notebook_of
 
 _FILES = tempfile.TemporaryDirectory(prefix="answers-")  # Triton reads a kernel's source from its file
 PREAMBLE = "import torch\nfrom instruments.backend import triton, tl\n\n"
@@ -53,7 +54,7 @@ def edited(source: str, *changes: tuple) -> str:
 
 def handed_in(exercise: str, changes: dict, path: Path, base: str = "solutions") -> Path:
     """A submission at `path`: the notebook of folder `base`, with the answers of `changes` ({task id: source})."""
-    nb = nbformat.read(ROOT / base / f"{exercise}.ipynb", as_version=4)
+    nb = nbformat.read(ROOT / notebook_of(exercise, base), as_version=4)
     for cell in nb.cells:
         if grade_id(cell).startswith("answer_") and task_id(grade_id(cell)) in changes:
             cell.source = changes[task_id(grade_id(cell))]
@@ -63,7 +64,7 @@ def handed_in(exercise: str, changes: dict, path: Path, base: str = "solutions")
 
 def answers(exercise: str) -> dict:
     """{task id: source of the answer cell} of the exercise's solution."""
-    nb = nbformat.read(ROOT / "solutions" / f"{exercise}.ipynb", as_version=4)
+    nb = nbformat.read(ROOT / notebook_of(exercise, "solutions"), as_version=4)
     return {
         task_id(grade_id(cell)): cell.source
         for cell in nb.cells

@@ -98,8 +98,8 @@ def test_the_version_is_that_of_what_grades_the_exercise(tmp_path, monkeypatch):
         *(
             "instruments/meter.py",
             "kernels/elementwise/copy.py",
-            "solutions/01_roofline.ipynb",
-            "solutions/04_fusion.ipynb",
+            "solutions/01_roofline_solution.ipynb",
+            "solutions/04_fusion_solution.ipynb",
         ),
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def test_the_version_is_that_of_what_grades_the_exercise(tmp_path, monkeypatch):
         "instruments/meter.py": set(lessons),
         "kernels/elementwise/copy.py": set(lessons),
         "grading/tasks/lesson_04.py": {"04_fusion"},
-        "solutions/01_roofline.ipynb": {"01_roofline"},
+        "solutions/01_roofline_solution.ipynb": {"01_roofline"},
         "grading/cli.py": set(),
     }.items():
         before = versions()
@@ -184,7 +184,7 @@ def test_a_run_that_was_ended_half_way_is_resumed(ending, log, tmp_path):
 def test_a_process_of_its_own_grades_one_submission(tmp_path):
     """The real worker, on an exercise that nobody touched, in a file whose name is no UTF-8."""
     file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/M\xfcller.ipynb"))
-    file.write_bytes((ROOT / "exercises" / "01_roofline.ipynb").read_bytes())
+    file.write_bytes((ROOT / "exercises" / "01_roofline_exercise.ipynb").read_bytes())
     record = batch.alone(intake.alone(file), batch.Limits(20, 60, seed=5))
     assert record.exercise == "01_roofline" and record.status == "graded" and record.seed == "5", record
     assert {task.status for task in record.tasks} == {"not_attempted"} and record.notes == [intake.PRISTINE]

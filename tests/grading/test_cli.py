@@ -60,9 +60,12 @@ def test_ones_own_work_is_told_by_notebook_and_has_a_total(log, tmp_path, monkey
     assert "me, 01_roofline: 0 of 2 points" in out and "me, 05_rmsnorm: 0 of 2 points" in out
 
 
-def test_an_untouched_exercise_is_called_that(tmp_path, capsys):
-    """By the real grader, which runs nothing of it."""
-    status, _ = grade(ROOT / "exercises" / "01_roofline.ipynb", "--timeout", "20", place=tmp_path / "r")
+@pytest.mark.parametrize("name", ["01_roofline_exercise.ipynb", "01_roofline.ipynb"])
+def test_an_untouched_exercise_is_called_that(name, tmp_path, capsys):
+    """By the real grader, which runs nothing of it; under the name of a notebook that was handed out before, too."""
+    file = tmp_path / name
+    file.write_bytes((ROOT / "exercises" / "01_roofline_exercise.ipynb").read_bytes())
+    status, _ = grade(file, "--timeout", "20", place=tmp_path / "r")
     out = capsys.readouterr().out
     assert status == 0 and f"note: {intake.PRISTINE}" in out and "not attempted" not in out
 

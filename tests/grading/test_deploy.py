@@ -17,7 +17,7 @@ from grading.tasks import tasks_of
 from instruments.release import ROOT
 
 DEPLOY = ROOT / "grading" / "deploy"
-EXERCISE = ROOT / "exercises" / "05_rmsnorm.ipynb"
+EXERCISE = ROOT / "exercises" / "05_rmsnorm_exercise.ipynb"
 
 
 def test_the_classroom_workflow_hands_the_reporter_what_it_reads(tmp_path):
@@ -73,7 +73,7 @@ def run_autograder(place, uploaded):
 
 
 def test_gradescope_grades_the_one_notebook_whatever_lies_beside_it(tmp_path):
-    notebook = (ROOT / "exercises" / "01_roofline.ipynb").read_bytes()
+    notebook = (ROOT / "exercises" / "01_roofline_exercise.ipynb").read_bytes()
     form = run_autograder(
         tmp_path / "a", {"mine.ipynb": notebook, "README.pdf": b"", "old/notes.txt": b"x", "bad.ipynb": b"{"}
     )

@@ -15,7 +15,7 @@ from instruments.release import ROOT, grade_id, released, task_id
 
 pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
 
-BYTES = (ROOT / "solutions" / "05_rmsnorm.ipynb").read_bytes()
+BYTES = (ROOT / "solutions" / "05_rmsnorm_solution.ipynb").read_bytes()
 SOLUTION = nbformat.reads(BYTES.decode(), as_version=4)
 PRISTINE = released(SOLUTION)
 WHOLE = {task_id(grade_id(cell)): cell.source for cell in SOLUTION.cells if grade_id(cell).startswith("answer_")}
@@ -99,7 +99,7 @@ def test_a_zip_of_a_class_loses_no_learner(above, tmp_path):
 
 
 def test_notebooks_called_like_exercises_are_one_learners(tmp_path):
-    names = ("01_roofline.ipynb", "05_rmsnorm.ipynb")
+    names = ("01_roofline_exercise.ipynb", "05_rmsnorm.ipynb", "06_online_softmax_solution.ipynb")  # new, old, solved
     lay(tmp_path, **{f"jane/{name}": BYTES for name in names})
     lay(tmp_path, **{"ann.zip": zipped({f"mine/{name}": BYTES for name in names})})
     lay(tmp_path, **{"max.zip": zipped({"final.ipynb": BYTES})})
@@ -113,10 +113,18 @@ def test_notebooks_called_like_exercises_are_one_learners(tmp_path):
 
 def test_work_is_its_users_exercises(tmp_path, monkeypatch):
     monkeypatch.setattr(intake, "ROOT", tmp_path)
-    lay(tmp_path / "work" / "exercises", **{"05_rmsnorm.ipynb": BYTES, "05_rmsnorm (copy).ipynb": BYTES})
+    names = ("05_rmsnorm_exercise (copy).ipynb", "05_rmsnorm_exercise.ipynb", "06_online_softmax.ipynb")
+    lay(tmp_path / "work" / "exercises", **dict.fromkeys(names, BYTES))
     handed, aside = intake.collect(tmp_path / "work", label="")
-    assert [(h.learner, h.path) for h in handed] == [(getpass.getuser(), "05_rmsnorm.ipynb")]
-    assert aside == ["05_rmsnorm (copy).ipynb"]
+    assert [(h.learner, h.path) for h in handed] == [(getpass.getuser(), name) for name in names[1:]]
+    assert aside == [names[0]]
+
+
+@pytest.mark.parametrize("name", ["05_rmsnorm", "05_rmsnorm_exercise", "05_rmsnorm_solution"])
+def test_a_notebook_named_on_its_own_is_called_after_its_exercise(name, tmp_path):
+    lay(tmp_path, **{f"{name}.ipynb": BYTES})
+    one = intake.alone(tmp_path / f"{name}.ipynb")
+    assert one.learner == "05_rmsnorm" and intake.exercise_of(intake.read(one)[0], one.path, []) == "05_rmsnorm"
 
 
 def test_links_are_not_followed_and_pipes_not_waited_for(tmp_path):

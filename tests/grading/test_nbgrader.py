@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from instruments.release import ROOT
+from instruments.start import ROOT, lesson_of, notebook_of
 
 pytest.importorskip("nbgrader")
 
@@ -43,7 +43,7 @@ def test_generate_assignment_writes_the_exercise(path, tmp_path):
     )  # it calls alembic by name
     assert run.returncode == 0, run.stderr
     made = nbformat.read(place / "release" / path.stem / path.name, as_version=4)
-    ours = nbformat.read(ROOT / "exercises" / path.name, as_version=4)
+    ours = nbformat.read(ROOT / notebook_of(lesson_of(path.name), "exercises"), as_version=4)
     assert [(c.cell_type, c.source) for c in made.cells] == [(c.cell_type, c.source) for c in ours.cells]
 
 

@@ -9,6 +9,7 @@ from grading.submission import LEFT_OUT_TAG
 from grading.tasks import exercises, tasks_of
 from instruments.compiled import compiled
 from instruments.release import ROOT, grade_id
+from instruments.start import notebook_of
 
 TASKS = [(exercise, task) for exercise in sorted(exercises()) for task in tasks_of(exercise)]
 SPILLS = {"05.5": 16}  # bytes per thread: a row of 32,768 columns and its residual in one tile
@@ -18,7 +19,7 @@ KERNELS = [(exercise, task) for exercise, task in TASKS if task.kernel]
 def source_of(exercise: str, task) -> str:
     """The code cells that `grade` runs, from the second one to the task's answer."""
     sources = []
-    cells = [c for c in nbformat.read(ROOT / "solutions" / f"{exercise}.ipynb", as_version=4).cells if "outputs" in c]
+    cells = [c for c in nbformat.read(ROOT / notebook_of(exercise, "solutions"), as_version=4).cells if "outputs" in c]
     for cell in cells[1:]:
         if not grade_id(cell).startswith("check") and LEFT_OUT_TAG not in cell.metadata.get("tags", []):
             sources.append(cell.source)

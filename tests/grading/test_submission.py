@@ -22,7 +22,7 @@ def by_id(record) -> dict:
 
 def test_the_solution_gets_every_point(tmp_path):
     path = tmp_path / "my homework (2).ipynb"
-    path.write_bytes((ROOT / "solutions" / "05b_layernorm.ipynb").read_bytes())
+    path.write_bytes((ROOT / "solutions" / "05b_layernorm_solution.ipynb").read_bytes())
     record = grade(path, Limits(60))
     assert (record.status, record.points, record.max_points) == ("graded", 8, 8), record
     assert {v.status for v in record.tasks} == {"passed"} and record.notes == []
@@ -92,14 +92,14 @@ def nothing(*_, **__):
 
 def test_a_run_that_cannot_be_made_is_nobodys_zero(monkeypatch):
     monkeypatch.setattr(sandbox, "run", nothing)
-    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", Limits(5))
+    record = grade(ROOT / "solutions" / "05b_layernorm_solution.ipynb", Limits(5))
     assert record.status == "ungraded" and not record.is_graded
     assert all(v.status == "ungraded" and "no kernel could be started" in v.hint for v in record.tasks)
 
 
 def test_a_machine_without_torch_is_nobodys_zero(monkeypatch):
     monkeypatch.setattr(submission, "START", submission.START + 'sys.modules["torch"] = None\n')
-    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", Limits(60))
+    record = grade(ROOT / "solutions" / "05b_layernorm_solution.ipynb", Limits(60))
     assert record.status == "ungraded" and {v.status for v in record.tasks} == {"ungraded"}, record
     assert "a cell of the exercise itself failed: ModuleNotFoundError: import of torch" in record.tasks[0].hint
 
@@ -107,13 +107,13 @@ def test_a_machine_without_torch_is_nobodys_zero(monkeypatch):
 def test_a_grader_that_raises_is_tried_twice(monkeypatch):
     calls = []
     monkeypatch.setattr(submission, "pristine", lambda exercise: calls.append(exercise) or 1 / 0)
-    record = graded(intake.alone(ROOT / "solutions" / "05b_layernorm.ipynb"), Limits(5))
+    record = graded(intake.alone(ROOT / "solutions" / "05b_layernorm_solution.ipynb"), Limits(5))
     assert len(calls) == 2 and record.status == "ungraded" and "ZeroDivisionError" in record.notes[0]
 
 
 def test_the_time_for_a_whole_submission_ends_it(monkeypatch):
     monkeypatch.setattr(sandbox, "run", lambda *_, **__: pytest.fail("a run was started"))
-    record = grade(ROOT / "solutions" / "05b_layernorm.ipynb", Limits(5, seconds=0))
+    record = grade(ROOT / "solutions" / "05b_layernorm_solution.ipynb", Limits(5, seconds=0))
     assert record.status == "graded" and record.points == 0
     assert all("the whole submission was used up" in v.hint for v in record.tasks)
 

@@ -25,6 +25,7 @@ from grading.tasks import (
 )
 from grading.tasks import task as find_task
 from instruments.release import ROOT, grade_id
+from instruments.start import notebook_of
 
 pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
 
@@ -77,7 +78,7 @@ def differs(inputs: Inputs, index: int, way: dict) -> bool:
 
 @pytest.mark.parametrize("exercise", sorted(exercises()))
 def test_check_cells_hold_the_tasks_in_their_order_with_their_points(exercise):
-    cells = nbformat.read(ROOT / "solutions" / f"{exercise}.ipynb", as_version=4).cells
+    cells = nbformat.read(ROOT / notebook_of(exercise, "solutions"), as_version=4).cells
     points = {grade_id(c): c.metadata.nbgrader["points"] for c in cells if grade_id(c).startswith("check_")}
     assert [*points.items()] == [(f"check_{t.id.replace('.', '_')}", t.max_points) for t in tasks_of(exercise)]
 

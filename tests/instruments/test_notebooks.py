@@ -1,5 +1,6 @@
 """What is stored of outputs: a panel's words beside its picture, an answer under a prediction folded."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -7,6 +8,7 @@ import pytest
 
 from instruments import notebooks
 from instruments.notebooks import ANSWER, WIDGET_VIEW, canonical, dumps
+from instruments.start import lesson_of, notebook_of
 
 PATH = Path("lessons/99_test.ipynb")
 
@@ -71,11 +73,24 @@ def test_each_notebook_leads_to_its_neighbors():
     first, second, last = (notebooks.way(path) for path in (lessons[0], lessons[1], lessons[-1]))
     assert first == f"[{notebooks.short_title(lessons[1])}]({lessons[1].name}) →"
     assert second.startswith(f"← [{notebooks.short_title(lessons[0])}]({lessons[0].name}) · [all lessons](")
-    assert f"[exercise](../exercises/{lessons[1].name}) · [solution](../solutions/{lessons[1].name})" in second
+    name = lessons[1].stem
+    solution = f"[solution](../solutions/{name}_solution.ipynb)"
+    assert f"[exercise](../exercises/{name}_exercise.ipynb) · {solution}" in second
     assert "→" not in last and last.startswith("← ")
-    exercise = notebooks.way(notebooks.ROOT / "exercises" / lessons[1].name)
-    assert f"[lesson](../lessons/{lessons[1].name}) · [solution](../solutions/{lessons[1].name})" in exercise
+    exercise = notebooks.way(notebooks.ROOT / "exercises" / f"{name}_exercise.ipynb")
+    assert f"[lesson](../lessons/{name}.ipynb) · {solution}" in exercise
     assert notebooks.way(Path("elsewhere/lessons") / lessons[1].name) == ""
+
+
+def test_notebooks_are_told_apart_by_file_name_and_by_title():
+    """In tabs, downloads and Colab's lists nothing else is seen."""
+    paths = notebooks.notebooks()
+    for path in paths:
+        folder = path.parent.name
+        assert str(path.relative_to(notebooks.ROOT)) == notebook_of(lesson_of(path.name), folder)
+        kind = notebooks.KINDS[folder].title() if folder != "lessons" else r"\d\d"
+        assert re.match(kind, notebooks.short_title(path)), path
+    assert len({path.name for path in paths}) == len({notebooks.short_title(path) for path in paths}) == len(paths)
 
 
 def test_a_solution_is_told_from_its_exercise_by_its_title():

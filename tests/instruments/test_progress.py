@@ -9,6 +9,7 @@ from grading.tasks import exercises
 from grading.tasks import tasks_of as declared
 from instruments import contents, diary
 from instruments.progress import cells_of, tasks_of
+from instruments.start import notebook_of
 
 pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
 
@@ -25,7 +26,7 @@ def row(found, path):
 
 @pytest.mark.parametrize("exercise", exercises())
 def test_an_exercise_says_what_its_tasks_say(exercise):
-    found = {task.id: task for task in tasks_of(contents.ROOT / "exercises" / f"{exercise}.ipynb")}
+    found = {task.id: task for task in tasks_of(contents.ROOT / notebook_of(exercise, "exercises"))}
     assert {task.id: task.max_points for task in declared(exercise)} == {id_: t.points for id_, t in found.items()}
     assert all(task.title and task.minutes for task in found.values())
 
@@ -47,7 +48,7 @@ def test_progress_adds_up_and_says_what_is_next():
         assert words in text and words in page, text
     assert "How many <MB>?" in text and "How many &lt;MB&gt;?" in page
     assert "01.1 ✓ 01.2 ✓ 01.3 ·" in text
-    exercise, lesson = row(found, "exercises/01_roofline.ipynb"), row(found, "lessons/01_roofline.ipynb")
+    exercise, lesson = row(found, "exercises/01_roofline_exercise.ipynb"), row(found, "lessons/01_roofline.ipynb")
     assert exercise.share == 6 / 19 and (lesson.share, lesson.words) == (1 / 4, "1 of 4 guesses")
     minutes = {task.id: task.minutes for task in tasks_of(contents.ROOT / exercise.path)}
     assert exercise.minutes_left == sum(minutes.values()) - minutes["01.1"] - minutes["01.2"]

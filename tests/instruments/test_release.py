@@ -8,6 +8,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from grading.tasks import exercises, tasks_of
 from instruments import release
 from instruments.release import ROOT, cleared, exercise_id, grade_id, released, task_id
+from instruments.start import lesson_of
 
 SOLUTIONS = sorted((ROOT / "solutions").glob("*.ipynb"))
 FIELDS = {"grade", "grade_id", "locked", "schema_version", "solution", "task", "cell_type"}
@@ -16,14 +17,16 @@ FIELDS = {"grade", "grade_id", "locked", "schema_version", "solution", "task", "
 def test_exercises_are_what_the_solutions_release():
     for path, text in release.targets():
         assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `python -m instruments.release`"
-    assert {p.name for p in (ROOT / "exercises").glob("*.ipynb")} == {p.name for p in SOLUTIONS}
+    assert {p.name for p in (ROOT / "exercises").glob("*.ipynb")} == {
+        p.name.replace("_solution", "_exercise") for p in SOLUTIONS
+    }
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda p: p.stem)
 def test_a_solution_holds_its_tasks_in_nbgraders_form(path):
     nb = nbformat.read(path, as_version=4)
     tasks = tasks_of(exercise_id(nb))
-    assert exercise_id(nb) == path.stem
+    assert exercise_id(nb) == lesson_of(path.name)
     marked = [cell for cell in nb.cells if "nbgrader" in cell.metadata]
     assert [grade_id(c) for c in marked] == [
         f"{kind}_{t.id.replace('.', '_')}" for t in tasks for kind in ("answer", "check")
@@ -54,7 +57,7 @@ def test_an_exercise_shows_no_solution(path):
 
 
 def test_every_exercise_with_checks_has_a_solution():
-    assert set(exercises()) == {path.stem for path in SOLUTIONS}
+    assert set(exercises()) == {lesson_of(path.name) for path in SOLUTIONS}
 
 
 @pytest.mark.parametrize("path", SOLUTIONS, ids=lambda p: p.stem)
