@@ -33,7 +33,7 @@ def test_the_solution_gets_every_point(tmp_path):
 @pytest.mark.parametrize(
     "answer, diagnosis, words",
     [
-        (BROKEN, "exception", "(line 6 of the cell)"),
+        (BROKEN, "exception", "(line 7 of the cell)"),
         (f"{TWO['05b.1']}\nwhile True: pass", "stopped", "did not end within"),
     ],
     ids=["a syntax error", "a cell without end"],
