@@ -103,7 +103,7 @@ THREADS = {
     "12": (30, 60),
     "13": (30, 60),
 }
-SHOWN_LINES, OUTPUT_LINES = 15, 8
+SHOWN_LINES, OUTPUT_LINES, COLUMNS = 15, 8, 104
 #: Words of this course's first edition, for which the field has its own.
 PRIVATE = re.compile(
     r"matrix units?|(?<!streaming )multiprocessors?|\b(?:\d+|two|three|six|seven) trips\b|repair factors?"
@@ -132,6 +132,16 @@ def test_cells_and_outputs_are_short_and_the_words_are_the_fields(path):
         for output in cell.get("outputs", []):
             lines = len("".join(output.get("text", "")).splitlines())
             assert lines <= OUTPUT_LINES, f"{name(path)}, cell {cell.id}: an output of {lines} lines"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_shown_code_fits_the_page_and_what_has_a_title_is_folded(path):
+    """Colab, VS Code and the book do not wrap lines of code; the title stands for the code behind it."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        if cell.cell_type == "code" and shown_lines(cell):
+            wide = [line for line in cell.source.splitlines() if len(line) > COLUMNS]
+            assert not wide, f"{name(path)}, cell {cell.id}: more than {COLUMNS} characters in {wide[0]!r}"
+            assert not cell.source.startswith("# @title"), f"{name(path)}, cell {cell.id}: is to be folded"
 
 
 def test_commands_name_the_learners_copy():
