@@ -22,7 +22,7 @@ from tqdm import tqdm
 from grading import intake, sandbox
 from grading.record import Submission
 from grading.submission import Limits, graded, has_gpu, ungraded
-from grading.tasks import module_of
+from grading.tasks import modules_of
 from grading.wording import clean
 from instruments.files import write_whole
 from instruments.release import ROOT
@@ -45,8 +45,9 @@ def machine() -> list:
 def version(exercise: str) -> str:
     """A hash of the code that grades an exercise, and of its notebook."""
     files = [path for name in ("grading", "instruments", "kernels") for path in (ROOT / name).rglob("*.py")]
-    files = [path for path in files if not path.name.startswith("lesson_") or path == module_of(exercise)]
-    files += [ROOT / folder / f"{exercise}.ipynb" for folder in ("exercises", "solutions")]
+    files = {path for path in files if not path.name.startswith("lesson_")} | modules_of(exercise)
+    files |= {ROOT / folder / f"{exercise}.ipynb" for folder in ("exercises", "solutions")}
+    files.add(ROOT / "grading" / "meanings.toml")
     content = [path.read_bytes() for path in sorted(files) if path.stem not in REPORTING and path.exists()]
     return hashlib.sha256(b"".join(content)).hexdigest()
 
