@@ -77,6 +77,16 @@ def spread(values, dtype: str, *stride: int, fill: float = float("nan")) -> Tens
     return Tensor(encode(storage, dtype), dtype, values.shape, stride)
 
 
+def one_of(rng, *choices) -> int:
+    """One of these whole numbers, at random."""
+    return int(rng.choice(choices))
+
+
+def ceil(n: int, block: int) -> int:
+    """Blocks that cover n."""
+    return -(-n // block)
+
+
 @dataclass(frozen=True)
 class Expected:
     """One thing that has to come out of a call.
@@ -442,9 +452,11 @@ __all__ = [
     "TILE",
     "Task",
     "Tensor",
+    "ceil",
     "decode",
     "encode",
     "exercises",
+    "one_of",
     "plain",
     "returns",
     "rounded",

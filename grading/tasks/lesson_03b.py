@@ -4,15 +4,11 @@ from functools import cache
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, ceil, one_of, returns, tensor
 from instruments.mbarriers import TENSOR_CORES, check, simulate
 
 EXERCISE = "03b_hopper_matmul"
 LIMIT = 232_448  # bytes of shared memory that a program may have on an H200
-
-
-def one_of(rng, *choices) -> int:
-    return int(rng.choice(choices))
 
 
 # ---------------------------------------------------------------- 03b.1 a consumer
@@ -247,7 +243,7 @@ def descriptor_matmul(a, b, *, last=0, full=0):
 def requested(a, b):
     """What programs with tiles of 128 x 128 request."""
     (m, k), n = a.shape, b.shape[1]
-    rows, cols = -(-m // SIDE), -(-n // SIDE)
+    rows, cols = ceil(m, SIDE), ceil(n, SIDE)
     return {"a": m * k * cols * a.itemsize, "b": n * k * rows * b.itemsize, "returned 0": m * n * a.itemsize}
 
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from grading.tasks import TILE, Case, DType, Mistake, RandomTensor, Speed, Task, returns, spread, tensor
-from grading.tasks.lesson_08 import PROGRAMS, ceil, one_of
+from grading.tasks import TILE, Case, DType, Mistake, RandomTensor, Speed, Task, ceil, one_of, returns, spread, tensor
+from grading.tasks.properties import PROGRAMS
 
 EXERCISE = "13_backward"
 

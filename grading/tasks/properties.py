@@ -6,6 +6,7 @@ single element, and operands as far from contiguous as the task's card lets them
 
 from grading.tasks import Case
 
+PROGRAMS = 151  # more programs than any GPU has SMs, and no more, for each takes milliseconds
 MANY = 211  # rows, or tiles: more than any GPU has SMs, and a prime, so that no loop divides it
 
 #: name: rows, columns, dtype, elements from row to row beyond the columns
