@@ -61,10 +61,8 @@ def run(task_id: str, namespace: dict, folder: Path | str) -> dict:
     if spec["speed"] and on_gpu() and not errors:
         run.timed = facts.Call()
         with reporting(run.timed):
-            function = namespace[spec["speed"]["function"]]
-            run.timed.operations = recorder.call("speed", function, load_arguments(spec["speed"]["arguments"]))[
-                1
-            ].counts
+            function, forms = namespace[spec["speed"]["function"]], spec["speed"]["arguments"]
+            run.timed.operations = recorder.call("speed", function, load_arguments(forms))[1].counts
         torch.cuda.empty_cache()
     run.launched = any(call.launches for calls in recorder.trace.values() for call in calls)
     if run.launched:
