@@ -20,7 +20,7 @@ import msgspec
 from tqdm import tqdm
 
 from grading import intake, sandbox
-from grading.record import Submission
+from grading.record import Submission, stored
 from grading.submission import Limits, graded, has_gpu, ungraded
 from grading.tasks import modules_of
 from grading.wording import clean
@@ -88,7 +88,7 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
             exercise = intake.exercise_of(intake.read(one)[0], one.path, [])
             parts = [hashlib.sha256(one.read()).hexdigest(), version(exercise), limits.seed, machine]
             key = hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
-            record = None if regrade else stored(folder / "records" / f"{key}.json")
+            record = None if regrade else stored(folder / "records" / f"{key}.json", Submission)
         except intake.Unreadable as error:
             key, record = one.place, ungraded(one, str(error), status="unreadable")
         keys.append(key)
@@ -110,12 +110,6 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
         bar.update()
         del future  # whose result a Dask scheduler would have made again where the worker that holds it dies
     return [named(records[key], one) for key, one in zip(keys, handed)]
-
-
-def stored(path: Path) -> Submission | None:
-    """A record that was written before; None where there is none to trust."""
-    with suppress(OSError, ValueError):
-        return msgspec.json.decode(path.read_bytes(), type=Submission)
 
 
 def named(record: Submission, one: intake.Handed) -> Submission:

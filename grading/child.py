@@ -17,18 +17,12 @@ import numpy as np
 import torch
 
 from grading import facts
-from instruments import backend
+from instruments import backend, gpus
 from instruments.launches import Recorder, Refused, save
 from instruments.operations import poisoned, watched
 
-DTYPES = {name: getattr(torch, name) for name in ("int64", "int32", "int16", "int8", "uint8", "bool")} | {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-    "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2,
-}
+DTYPES = {name: getattr(torch, name) for name in ("int64", "int32", "int16", "int8", "uint8", "bool")}
+DTYPES |= {**gpus.DTYPES, "fp64": torch.float64, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MAX_ERRORS = 3  # exceptions after which the remaining cases are left out
 MAX_TEXT = 1500
