@@ -12,9 +12,9 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-import msgspec
-
 from instruments import contents, diary
+from instruments.contents import cells_of
+from instruments.diary import score
 from instruments.files import write_whole
 from instruments.release import grade_id, task_id
 
@@ -73,25 +73,6 @@ class Row:
         return f"{'exercises' if self.signs else 'lessons'}/{self.name}.ipynb"
 
 
-class _Cell(msgspec.Struct):
-    cell_type: str
-    source: str | list[str]
-    metadata: dict = {}
-
-    @property
-    def text(self) -> str:
-        return self.source if isinstance(self.source, str) else "".join(self.source)
-
-
-class _Notebook(msgspec.Struct):
-    cells: list[_Cell]
-
-
-def cells_of(path: Path) -> list[_Cell]:
-    """A notebook's cells, without what they show."""
-    return msgspec.json.decode(path.read_bytes(), type=_Notebook).cells
-
-
 @cache
 def tasks_of(path: Path) -> tuple[Task, ...]:
     """The tasks of an exercise's notebook: the cards' titles and minutes, and the points of the check cells."""
@@ -139,7 +120,7 @@ class Progress:
         undone = [task for task in tasks if not is_done(known[task.id])]
         self.undone += [(task, name, known[task.id]) for task in undone]
         points, pending, most = standing(name, self.history)
-        words = f"{points} of {most} points" + (f", {pending} pending" if pending else "")
+        words = score(points, pending, most)
         signs = " ".join(f"{id_} {SIGNS.get(done.status, UNTRIED) if done else UNTRIED}" for id_, done in known.items())
         share, left = (points + pending) / (most or 1), sum(task.minutes for task in undone)
         title = contents.described(contents.ROOT / "exercises" / f"{name}.ipynb").title
@@ -148,8 +129,8 @@ class Progress:
     def _lesson(self, name: str, path: Path, exercise: Row | None) -> Row:
         about, keys = contents.described(path), {key for cell in cells_of(path) for key in GUESS.findall(cell.text)}
         locked = len(keys & set(self.history.guesses))
-        begun = exercise is not None and set(exercise.signs) & set("".join(SIGNS.values()))
-        share = locked / len(keys) if keys else float(bool(begun))
+        begun = exercise is not None and any(sign in exercise.signs for sign in SIGNS.values())
+        share = locked / len(keys) if keys else float(begun)
         words = f"{locked} of {len(keys)} guess{'es' * (len(keys) != 1)}" if keys else ""
         return Row(name, about.title, share, words, round(about.minutes * (1 - share)))
 
@@ -173,8 +154,8 @@ class Progress:
         known = [standing(row.name, self.history) for row in self.rows if row.signs]
         points, pending, most = (sum(of[i] for of in known) for i in range(3))
         hours = sum(row.minutes_left for row in self.rows) / 60
-        waiting = f", {pending} pending, which need a GPU" if pending else ""
-        return f"{points} of {most} points{waiting}. Lessons and exercises for about {hours:.0f} hours are left."
+        waiting = ", which need a GPU" if pending else ""
+        return f"{score(points, pending, most)}{waiting}. Lessons and exercises for about {hours:.0f} hours are left."
 
     @property
     def guessed(self) -> str:
