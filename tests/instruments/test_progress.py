@@ -10,13 +10,10 @@ from grading.tasks import tasks_of as declared
 from instruments import contents, diary
 from instruments.progress import cells_of, tasks_of
 
-pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
-
-
-@pytest.fixture(autouse=True)
-def own_diary(tmp_path, monkeypatch):
-    monkeypatch.setattr(diary, "FILE", tmp_path / "work" / "progress.json")
-    monkeypatch.setattr(diary, "_session", diary.Diary())
+pytestmark = [
+    pytest.mark.each,  # every set takes milliseconds, and most say something of their own
+    pytest.mark.usefixtures("own_diary"),
+]
 
 
 def row(found, path):
