@@ -97,18 +97,18 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
         else:
             todo.setdefault(key, one)
     futures = {pool.submit(alone, one, limits): key for key, one in todo.items()}
-    bar = tqdm(None, "grading", len(futures), unit="submission", disable=None, leave=False)
-    for future in as_completed(futures):
-        key = futures.pop(future)
-        try:
-            record = future.result()
-        except Exception as error:  # of the pool: costs the others nothing
-            record = ungraded(todo[key], f"{todo[key].path}: {type(error).__name__}: {error}")
-        if record.status != "ungraded":
-            write_whole(folder / "records" / f"{key}.json", msgspec.json.encode(record))
-        records[key] = record
-        bar.update()
-        del future  # whose result a Dask scheduler would have made again where the worker that holds it dies
+    with tqdm(None, "grading", len(futures), unit="submission", disable=None, leave=False) as bar:
+        for future in as_completed(futures):
+            key = futures.pop(future)
+            try:
+                record = future.result()
+            except Exception as error:  # of the pool: costs the others nothing
+                record = ungraded(todo[key], f"{todo[key].path}: {type(error).__name__}: {error}")
+            if record.status != "ungraded":
+                write_whole(folder / "records" / f"{key}.json", msgspec.json.encode(record))
+            records[key] = record
+            bar.update()
+            del future  # whose result a Dask scheduler would have made again where the worker that holds it dies
     return [named(records[key], one) for key, one in zip(keys, handed)]
 
 

@@ -89,9 +89,10 @@ def check(options) -> None:
             raise Usage(f"{name}: got {value:g}, expected more than 0")
     if options.seed is not None and options.seed < 0:
         raise Usage(f"--seed: got {options.seed}, expected 0 or more")
+    course = "'.[dask]'" if options.scheduler else "."
     for name in ("nbval", "torch", "triton", *(["distributed"] if options.scheduler else [])):
         if importlib.util.find_spec(name) is None:
-            raise Usage(f"{name} is missing: pip install -e '.[dask]' (on Linux; elsewhere Colab, a container or WSL2)")
+            raise Usage(f"{name} is missing: pip install -e {course} (on Linux; elsewhere Colab, a container or WSL2)")
 
 
 def records_of(options, handed: list) -> list:
