@@ -203,11 +203,12 @@ class Progress:
 
     def summary(self) -> str:
         """The sheet that is printed, as HTML."""
-        done = [row for row in self.rows if row.signs and row.share == 1]
-        rows = "\n".join(_line(row.title, row.words, row.signs) for row in self.rows if row.signs)
+        exercises = [row for row in self.rows if row.signs]
+        done = sum(row.share == 1 for row in exercises)
+        rows = "\n".join(_line(html.escape(row.title, quote=False), row.words, row.signs) for row in exercises)
         return f"""<div class=summary><h2>Bytes First: summary of {date.today():%Y-%m-%d}</h2>
 <p>Name: ______________________________</p>
-<p>{self.total} {len(done)} of {sum(bool(row.signs) for row in self.rows)} exercises are complete. {self.guessed}</p>
+<p>{self.total} {done} of {len(exercises)} exercises are complete. {self.guessed}</p>
 <table>{rows}</table></div>"""
 
     def _write(self) -> Path | None:
