@@ -20,7 +20,7 @@ ROOM = $(or $(wildcard tests/$(ONLY)),$(wildcard lessons/$(ONLY)_*.ipynb solutio
 	$(ONLY), expected a folder that tests/ has, such as kernels/attention, or a notebook's number))
 # On versions other than the pinned ones: what depends on the version, and of a test's parameter sets four.
 FEWER := -m "not once" --of-each 4
-# Last bits differ from CPU to CPU, so one pass takes the products of AMD's CPUs and PyTorch without vector instructions.
+# Last bits differ from CPU to CPU, so one pass takes the matmuls of AMD's CPUs and PyTorch without vector instructions.
 OTHER_CPU := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=default
 
 # JupyterLab asks at its first start whether it may fetch news, over a corner of the first lesson; and it would have

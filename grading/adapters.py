@@ -109,14 +109,14 @@ def classroom(records: list[Submission], printed: str, points: int) -> dict | No
 def gradebook(results: Results) -> str:
     """CSV with a line for each submission, and for each learner who handed in nothing, and a column for each task. A
     blank is no mark."""
-    records, unlisted = results.submissions, set(results.not_on_the_roster)
+    records, outside = results.submissions, set(results.not_on_the_roster)
     tasks = sorted({task.id for record in records for task in record.tasks})
     out, columns = io.StringIO(), ("learner", "exercise", "status", *MARKS, "file", "notes", *tasks)
     table = csv.DictWriter(out, columns, lineterminator="\n")
     table.writeheader()
     for record in sorted(records, key=lambda r: (r.learner.casefold(), r.exercise, r.path)):
         row = {"learner": _cell(record.learner), "exercise": record.exercise, "status": record.status}
-        notes = ["not on the roster"] * (record.learner in unlisted) + record.notes + list(map(by_hand, record.remarks))
+        notes = ["not on the roster"] * (record.learner in outside) + record.notes + list(map(by_hand, record.remarks))
         row |= {"file": _cell(record.path), "notes": _cell("; ".join(notes))}
         row |= {name: getattr(record, name) for name in MARKS if record.is_graded}
         row |= {task.id: task.points for task in record.tasks if task.status != "ungraded"}

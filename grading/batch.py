@@ -20,9 +20,9 @@ import msgspec
 from tqdm import tqdm
 
 from grading import intake, sandbox
-from grading.record import Submission
+from grading.record import Submission, stored
 from grading.submission import Limits, graded, has_gpu, ungraded
-from grading.tasks import module_of
+from grading.tasks import modules_of
 from grading.wording import clean
 from instruments.files import write_whole
 from instruments.start import ROOT, notebook_of
@@ -45,8 +45,9 @@ def machine() -> list:
 def version(exercise: str) -> str:
     """A hash of the code that grades an exercise, and of its notebook."""
     files = [path for name in ("grading", "instruments", "kernels") for path in (ROOT / name).rglob("*.py")]
-    files = [path for path in files if not path.name.startswith("lesson_") or path == module_of(exercise)]
-    files += [ROOT / notebook_of(exercise, folder) for folder in ("exercises", "solutions")]
+    files = {path for path in files if not path.name.startswith("lesson_")} | modules_of(exercise)
+    files |= {ROOT / notebook_of(exercise, folder) for folder in ("exercises", "solutions")}
+    files.add(ROOT / "grading" / "meanings.toml")
     content = [path.read_bytes() for path in sorted(files) if path.stem not in REPORTING and path.exists()]
     return hashlib.sha256(b"".join(content)).hexdigest()
 
@@ -87,7 +88,7 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
             exercise = intake.exercise_of(intake.read(one)[0], one.path, [])
             parts = [hashlib.sha256(one.read()).hexdigest(), version(exercise), limits.seed, machine]
             key = hashlib.sha256(msgspec.json.encode(parts)).hexdigest()[:32]
-            record = None if regrade else stored(folder / "records" / f"{key}.json")
+            record = None if regrade else stored(folder / "records" / f"{key}.json", Submission)
         except intake.Unreadable as error:
             key, record = one.place, ungraded(one, str(error), status="unreadable")
         keys.append(key)
@@ -96,25 +97,19 @@ def many(handed: list, folder: Path, limits: Limits, pool, machine: list, regrad
         else:
             todo.setdefault(key, one)
     futures = {pool.submit(alone, one, limits): key for key, one in todo.items()}
-    bar = tqdm(None, "grading", len(futures), unit="submission", disable=None, leave=False)
-    for future in as_completed(futures):
-        key = futures.pop(future)
-        try:
-            record = future.result()
-        except Exception as error:  # of the pool: costs the others nothing
-            record = ungraded(todo[key], f"{todo[key].path}: {type(error).__name__}: {error}")
-        if record.status != "ungraded":
-            write_whole(folder / "records" / f"{key}.json", msgspec.json.encode(record))
-        records[key] = record
-        bar.update()
-        del future  # whose result a Dask scheduler would have made again where the worker that holds it dies
+    with tqdm(None, "grading", len(futures), unit="submission", disable=None, leave=False) as bar:
+        for future in as_completed(futures):
+            key = futures.pop(future)
+            try:
+                record = future.result()
+            except Exception as error:  # of the pool: costs the others nothing
+                record = ungraded(todo[key], f"{todo[key].path}: {type(error).__name__}: {error}")
+            if record.status != "ungraded":
+                write_whole(folder / "records" / f"{key}.json", msgspec.json.encode(record))
+            records[key] = record
+            bar.update()
+            del future  # whose result a Dask scheduler would have made again where the worker that holds it dies
     return [named(records[key], one) for key, one in zip(keys, handed)]
-
-
-def stored(path: Path) -> Submission | None:
-    """A record that was written before; None where there is none to trust."""
-    with suppress(OSError, ValueError):
-        return msgspec.json.decode(path.read_bytes(), type=Submission)
 
 
 def named(record: Submission, one: intake.Handed) -> Submission:

@@ -1,8 +1,9 @@
 """What `check` shows of a verdict: a card in a notebook, and the same in plain text for terminals and nbval."""
 
 from grading.pages import PAGES
-from grading.record import Verdict, score
+from grading.record import Verdict
 from instruments import diary
+from instruments.diary import score
 from instruments.progress import standing
 
 #: status: sign, word, and the colours of sign and ground, which are the card's own in every theme

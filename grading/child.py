@@ -17,18 +17,12 @@ import numpy as np
 import torch
 
 from grading import facts
-from instruments import backend
+from instruments import backend, gpus
 from instruments.launches import Recorder, Refused, save
 from instruments.operations import poisoned, watched
 
-DTYPES = {name: getattr(torch, name) for name in ("int64", "int32", "int16", "int8", "uint8", "bool")} | {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-    "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2,
-}
+DTYPES = {name: getattr(torch, name) for name in ("int64", "int32", "int16", "int8", "uint8", "bool")}
+DTYPES |= {**gpus.DTYPES, "fp64": torch.float64, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 MAX_ERRORS = 3  # exceptions after which the remaining cases are left out
 MAX_TEXT = 1500
@@ -61,10 +55,8 @@ def run(task_id: str, namespace: dict, folder: Path | str) -> dict:
     if spec["speed"] and on_gpu() and not errors:
         run.timed = facts.Call()
         with reporting(run.timed):
-            function = namespace[spec["speed"]["function"]]
-            run.timed.operations = recorder.call("speed", function, load_arguments(spec["speed"]["arguments"]))[
-                1
-            ].counts
+            function, forms = namespace[spec["speed"]["function"]], spec["speed"]["arguments"]
+            run.timed.operations = recorder.call("speed", function, load_arguments(forms))[1].counts
         torch.cuda.empty_cache()
     run.launched = any(call.launches for calls in recorder.trace.values() for call in calls)
     if run.launched:

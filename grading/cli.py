@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from grading import batch, intake, report, sandbox, tables
-from grading.record import score
 from grading.submission import SUBMISSION_SECONDS, has_gpu
 from grading.wording import WORDS, by_hand, clean, line, reason, standing, who
+from instruments.diary import score
 from instruments.files import BadTable
 
 
@@ -61,9 +61,10 @@ def run(options) -> int:
     """Grade what the options name and write the report."""
     check(options)
     handed, aside = submissions(options.paths, options.report)
-    handed, others = beside(options, handed)
+    old = report.earlier(options.report)
+    handed, others = beside(options, handed, old.submissions)
     remarks, learners = tables.remarks(options.report / "remarks.csv"), [one.learner for one in (*handed, *others)]
-    roster = tables.roster(options.roster, learners) if options.roster else report.earlier(options.report).roster
+    roster = tables.roster(options.roster, learners) if options.roster else old.roster
     records = list(map(clean, records_of(options, handed)))
     if all(record.status == "unreadable" for record in records):
         raise Usage("; ".join(f"{record.path}: {reason(record)}" for record in records[:5]))
@@ -88,9 +89,10 @@ def check(options) -> None:
             raise Usage(f"{name}: got {value:g}, expected more than 0")
     if options.seed is not None and options.seed < 0:
         raise Usage(f"--seed: got {options.seed}, expected 0 or more")
+    course = "'.[dask]'" if options.scheduler else "."
     for name in ("nbval", "torch", "triton", *(["distributed"] if options.scheduler else [])):
         if importlib.util.find_spec(name) is None:
-            raise Usage(f"{name} is missing: pip install -e '.[dask]' (on Linux; elsewhere Colab, a container or WSL2)")
+            raise Usage(f"{name} is missing: pip install -e {course} (on Linux; elsewhere Colab, a container or WSL2)")
 
 
 def records_of(options, handed: list) -> list:
@@ -106,9 +108,9 @@ def records_of(options, handed: list) -> list:
         return batch.many(handed, options.report, limits, pool, machine, options.regrade)
 
 
-def beside(options, handed: list) -> tuple[list, list]:
-    """(the submissions, named as an earlier report names them; what else that report holds and this run keeps)."""
-    old, paths = report.earlier(options.report).submissions, list(map(os.path.realpath, options.paths))
+def beside(options, handed: list, old: list) -> tuple[list, list]:
+    """(the submissions, named as an earlier report names its `old` ones; what else that holds and this run keeps)."""
+    paths = list(map(os.path.realpath, options.paths))
     others = [record for record in old if not any(Path(record.file).is_relative_to(path) for path in paths)]
     if not others or len(old) == 1 and not options.regrade:
         return handed, []

@@ -27,11 +27,8 @@ def names(records: list[Submission]) -> dict[str, str]:
 
 def class_page(results: Results) -> str:
     """What needs a person, who is missing, and for each exercise who has what."""
-    levels = sorted({record.isolation for record in results.submissions if record.is_graded})
-    files = names(results.submissions)
-    return PAGES.get_template("class.html.j2").render(
-        title="Grades", records=results.submissions, results=results, pages=files, levels=levels
-    )
+    page, records = PAGES.get_template("class.html.j2"), results.submissions
+    return page.render(title="Grades", records=records, results=results, pages=names(records))
 
 
 def alike(hints: list[str]) -> list[tuple[int, str]]:

@@ -1,20 +1,18 @@
 """The records of a grading: a Verdict per task, a Submission per notebook, and Results, which results.json holds."""
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
 
 from grading.facts import Environment, Record
+from instruments.diary import score
 
 Status = Literal["passed", "failed", "not_attempted", "pending", "ungraded"]
 Points = Annotated[int, msgspec.Meta(ge=0)]
 #: A number; one that is not finite by its name, "nan", "inf" or "-inf", since JSON has none
 Number = None | float | Literal["nan", "inf", "-inf"]
-
-
-def score(points: int, pending: int, most: int) -> str:
-    """Points in words."""
-    return f"{points} of {most} points" + (f", {pending} pending" if pending else "")
 
 
 class Place(Record, omit_defaults=True):
@@ -116,3 +114,9 @@ class Results(Record):
     handed_in_nothing: list[str] = []
     not_on_the_roster: list[str] = []
     remarks_without_a_mark: list[str] = []
+
+
+def stored(path: Path, kind: type) -> Record | None:
+    """A record that was written before; None where there is none of this version."""
+    with suppress(OSError, ValueError):
+        return msgspec.json.decode(path.read_bytes(), type=kind)

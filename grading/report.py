@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from grading import adapters, pages
-from grading.record import Results
+from grading.record import Results, stored
 from grading.wording import clean, line
 
 SCHEMA = Path(__file__).with_name("results.schema.json")
@@ -31,10 +31,7 @@ def schema() -> dict:
 
 def earlier(folder: Path) -> Results:
     """The report that `folder` holds; empty where there is none of this version."""
-    try:
-        return msgspec.json.decode((folder / "results.json").read_bytes(), type=Results)
-    except (OSError, ValueError):
-        return Results()
+    return stored(folder / "results.json", Results) or Results()
 
 
 def files(results: Results) -> dict:

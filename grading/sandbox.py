@@ -58,7 +58,6 @@ class Finished:
 
     code: int | None
     output: str
-    seconds: float
     why: str = ""
 
 
@@ -171,7 +170,7 @@ def run(command: list, folder: Path, seconds: float, writable: tuple = ("home", 
             _kill(process, token)
         output.seek(max(0, os.fstat(output.fileno()).st_size - 4000))
         end = output.read(4000).decode("utf-8", "replace")
-    return Finished(code, end, time.monotonic() - begin, why)
+    return Finished(code, end, why)
 
 
 def _threads() -> int:

@@ -24,13 +24,13 @@ def same(name: str) -> str:
 def roster(path: Path, learners: list) -> list[str]:
     """The names in a roster: the column that holds most of the learners who handed in, the first where none does.
     BadTable for a line without a name, and for a name that is there twice."""
-    table, handed, places = csv_rows(path, f"--roster {path}"), set(map(same, learners)), {}
+    table, names, places = csv_rows(path, f"--roster {path}"), set(map(same, learners)), {}
     if table and HEAD & {word for cell in table[0][1] for word in re.findall(r"\w+", cell.casefold())}:
         del table[0]
     if not table:
         raise BadTable(f"--roster {path}: no names in it")
     columns = range(max(len(cells) for _, cells in table))
-    column = max(columns, key=lambda i: len(handed & {same(cell) for _, cells in table for cell in cells[i : i + 1]}))
+    column = max(columns, key=lambda i: len(names & {same(cell) for _, cells in table for cell in cells[i : i + 1]}))
     for place, cells in table:
         if not "".join(cells[column : column + 1]):
             raise BadTable(f"{place}: no name in column {column + 1}")
@@ -52,29 +52,29 @@ def _remark(place: str, cells: list) -> Remark:
         raise BadTable(f"{place}: more than {', '.join(COLUMNS)}; a comment with a comma needs quotes")
     if not exercise or on not in {exercise, *(task.id for task in tasks_of(exercise))}:
         raise BadTable(f"{place}: {on!r} is no task and no exercise, expected one such as 05.3 or 05_rmsnorm")
-    known = {name: shown(cell) for name, cell in zip(COLUMNS, cells) if cell}
+    fields = {name: shown(cell) for name, cell in zip(COLUMNS, cells) if cell}
     try:
-        return msgspec.convert(known | {"on": on}, Remark, strict=False)
+        return msgspec.convert(fields | {"on": on}, Remark, strict=False)
     except ValueError as error:
         raise BadTable(f"{place}: expected a learner, and whole points or none ({error})") from None
 
 
 def results(records: list[Submission], aside: list, roster: list, remarks: list[Remark]) -> Results:
     """The records with these remarks and their points, in place of earlier ones, and who is missing."""
-    submissions, left = [], list(remarks)
+    submissions, rest = [], list(remarks)
     for record in sorted(records, key=lambda record: record.path.casefold()):
         number = record.exercise.partition("_")[0] if record.is_graded else None
         mine = [r for r in remarks if same(r.learner) == same(record.learner) and re.split("[._]", r.on)[0] == number]
-        left = [remark for remark in left if remark not in mine]
-        graded = record.points - record.manual_points
-        manual = max(sum(remark.points for remark in mine), -graded)
-        submissions.append(msgspec.structs.replace(record, points=graded + manual, manual_points=manual, remarks=mine))
-    listed, handed = ({same(name): name for name in names} for names in (roster, [r.learner for r in submissions]))
+        rest = [remark for remark in rest if remark not in mine]
+        own = record.points - record.manual_points
+        manual = max(sum(remark.points for remark in mine), -own)
+        submissions.append(msgspec.structs.replace(record, points=own + manual, manual_points=manual, remarks=mine))
+    members, learners = ({same(name): name for name in names} for names in (roster, [r.learner for r in submissions]))
     return Results(
         submissions=submissions,
         left_aside=aside,
         roster=roster,
-        handed_in_nothing=[name for key, name in listed.items() if key not in handed],
-        not_on_the_roster=[name for key, name in handed.items() if listed and key not in listed],
-        remarks_without_a_mark=[f"{remark.learner}, {by_hand(remark)}" for remark in left],
+        handed_in_nothing=[name for key, name in members.items() if key not in learners],
+        not_on_the_roster=[name for key, name in learners.items() if members and key not in members],
+        remarks_without_a_mark=[f"{remark.learner}, {by_hand(remark)}" for remark in rest],
     )

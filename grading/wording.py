@@ -5,7 +5,8 @@ import re
 
 import msgspec
 
-from grading.record import Remark, Submission, score
+from grading.record import Remark, Submission
+from instruments.diary import score
 
 WORDS = {
     "passed": "passed",

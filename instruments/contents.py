@@ -9,11 +9,12 @@ A lesson whose text says "about 40 minutes" needs no `minutes`. An exercise take
 """
 
 import argparse
-import json
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from instruments.files import between, write_whole
 from instruments.start import lesson_of, notebook_of
@@ -32,11 +33,33 @@ class Lesson:
     needs: tuple[str, ...]
 
 
+class Cell(msgspec.Struct):
+    """A notebook's cell, without what it shows."""
+
+    cell_type: str
+    source: str | list[str]
+    metadata: dict = {}
+
+    @property
+    def text(self) -> str:
+        return "".join(self.source)
+
+
+class _Notebook(msgspec.Struct):
+    cells: list[Cell]
+    metadata: dict = {}
+
+
+def cells_of(path: Path) -> list[Cell]:
+    """A notebook's cells."""
+    return msgspec.json.decode(path.read_bytes(), type=_Notebook).cells
+
+
 def _read(path: Path) -> tuple[dict, str]:
     """A notebook's `bytes_first` metadata and the text of its Markdown cells."""
-    nb = json.loads(path.read_text(encoding="utf-8"))
-    text = "\n".join("".join(cell["source"]) for cell in nb["cells"] if cell["cell_type"] == "markdown")
-    return nb["metadata"].get("bytes_first", {}), text
+    nb = msgspec.json.decode(path.read_bytes(), type=_Notebook)
+    text = "\n".join(cell.text for cell in nb.cells if cell.cell_type == "markdown")
+    return nb.metadata.get("bytes_first", {}), text
 
 
 def described(path: Path) -> Lesson:

@@ -25,6 +25,11 @@ class Points(msgspec.Struct):
     most: int
 
 
+def score(points: int, pending: int, most: int) -> str:
+    """Points in words."""
+    return f"{points} of {most} points" + (f", {pending} pending" if pending else "")
+
+
 class Guess(msgspec.Struct):
     """A locked guess. question: as asked, so that a question that was rewritten is asked anew."""
 

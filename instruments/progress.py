@@ -12,9 +12,9 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 
-import msgspec
-
 from instruments import contents, diary
+from instruments.contents import cells_of
+from instruments.diary import score
 from instruments.files import write_whole
 from instruments.release import grade_id, task_id
 from instruments.start import lesson_of, notebook_of
@@ -74,25 +74,6 @@ class Row:
         return notebook_of(self.name, "exercises" if self.signs else "lessons")
 
 
-class _Cell(msgspec.Struct):
-    cell_type: str
-    source: str | list[str]
-    metadata: dict = {}
-
-    @property
-    def text(self) -> str:
-        return self.source if isinstance(self.source, str) else "".join(self.source)
-
-
-class _Notebook(msgspec.Struct):
-    cells: list[_Cell]
-
-
-def cells_of(path: Path) -> list[_Cell]:
-    """A notebook's cells, without what they show."""
-    return msgspec.json.decode(path.read_bytes(), type=_Notebook).cells
-
-
 @cache
 def tasks_of(path: Path) -> tuple[Task, ...]:
     """The tasks of an exercise's notebook: the cards' titles and minutes, and the points of the check cells."""
@@ -140,7 +121,7 @@ class Progress:
         undone = [task for task in tasks if not is_done(known[task.id])]
         self.undone += [(task, name, known[task.id]) for task in undone]
         points, pending, most = standing(name, self.history)
-        words = f"{points} of {most} points" + (f", {pending} pending" if pending else "")
+        words = score(points, pending, most)
         signs = " ".join(f"{id_} {SIGNS.get(done.status, UNTRIED) if done else UNTRIED}" for id_, done in known.items())
         share, left = (points + pending) / (most or 1), sum(task.minutes for task in undone)
         title = contents.described(contents.ROOT / notebook_of(name, "exercises")).title
@@ -149,8 +130,8 @@ class Progress:
     def _lesson(self, name: str, path: Path, exercise: Row | None) -> Row:
         about, keys = contents.described(path), {key for cell in cells_of(path) for key in GUESS.findall(cell.text)}
         locked = len(keys & set(self.history.guesses))
-        begun = exercise is not None and set(exercise.signs) & set("".join(SIGNS.values()))
-        share = locked / len(keys) if keys else float(bool(begun))
+        begun = exercise is not None and any(sign in exercise.signs for sign in SIGNS.values())
+        share = locked / len(keys) if keys else float(begun)
         words = f"{locked} of {len(keys)} guess{'es' * (len(keys) != 1)}" if keys else ""
         return Row(name, about.title, share, words, round(about.minutes * (1 - share)))
 
@@ -176,8 +157,8 @@ class Progress:
         known = [standing(row.name, self.history) for row in self.rows if row.signs]
         points, pending, most = (sum(of[i] for of in known) for i in range(3))
         hours = sum(row.minutes_left for row in self.rows) / 60
-        waiting = f", {pending} pending, which need a GPU" if pending else ""
-        return f"{points} of {most} points{waiting}. Lessons and exercises for about {hours:.0f} hours are left."
+        waiting = ", which need a GPU" if pending else ""
+        return f"{score(points, pending, most)}{waiting}. Lessons and exercises for about {hours:.0f} hours are left."
 
     @property
     def guessed(self) -> str:
@@ -225,11 +206,12 @@ class Progress:
 
     def summary(self) -> str:
         """The sheet that is printed, as HTML."""
-        done = [row for row in self.rows if row.signs and row.share == 1]
-        rows = "\n".join(_line(row.title, row.words, row.signs) for row in self.rows if row.signs)
+        exercises = [row for row in self.rows if row.signs]
+        done = sum(row.share == 1 for row in exercises)
+        rows = "\n".join(_line(html.escape(row.title, quote=False), row.words, row.signs) for row in exercises)
         return f"""<div class=summary><h2>Bytes First: summary of {date.today():%Y-%m-%d}</h2>
 <p>Name: ______________________________</p>
-<p>{self.total} {len(done)} of {sum(bool(row.signs) for row in self.rows)} exercises are complete. {self.guessed}</p>
+<p>{self.total} {done} of {len(exercises)} exercises are complete. {self.guessed}</p>
 <table>{rows}</table></div>"""
 
     def _write(self) -> Path | None:

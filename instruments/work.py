@@ -23,8 +23,6 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-import nbformat
-
 from instruments.files import write_whole
 from instruments.start import FOLDERS, ROOT, lesson_of
 
@@ -236,6 +234,7 @@ def write(path: Path, text: str) -> None:
 def trust(text: str) -> None:
     """Tell Jupyter that this notebook is to be trusted, as one that the learner ran: of outputs that it does not trust
     it leaves out the styles, and breaks their lines in the middle of words. Where it cannot be told, that is all."""
+    import nbformat
     from nbformat.sign import NotebookNotary
 
     with suppress(Exception):

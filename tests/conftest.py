@@ -77,3 +77,12 @@ def snapshot(git):
         return folder
 
     return snapshot
+
+
+@pytest.fixture
+def own_diary(tmp_path, monkeypatch):
+    """A learner's diary for this test alone, kept for the session until the test makes the folder work/."""
+    from instruments import diary  # which looks up its place once the variable above is set
+
+    monkeypatch.setattr(diary, "FILE", tmp_path / "work" / "progress.json")
+    monkeypatch.setattr(diary, "_session", diary.Diary())

@@ -77,6 +77,16 @@ def spread(values, dtype: str, *stride: int, fill: float = float("nan")) -> Tens
     return Tensor(encode(storage, dtype), dtype, values.shape, stride)
 
 
+def one_of(rng, *choices) -> int:
+    """One of these whole numbers, at random."""
+    return int(rng.choice(choices))
+
+
+def ceil(n: int, block: int) -> int:
+    """Blocks that cover n."""
+    return -(-n // block)
+
+
 @dataclass(frozen=True)
 class Expected:
     """One thing that has to come out of a call.
@@ -394,9 +404,16 @@ def exercises() -> dict:
     return modules
 
 
-def module_of(exercise: str) -> Path | None:
-    """The file that declares an exercise's tasks; None for no such exercise."""
-    return Path(__file__).parent / f"{exercises()[exercise]}.py" if exercise in exercises() else None
+def modules_of(exercise: str) -> set[Path]:
+    """The files that declare an exercise's tasks: its own, and those of other exercises that it imports from."""
+    files, names = set(), [exercises()[exercise]] if exercise in exercises() else []
+    for name in names:  # which grows
+        path = Path(__file__).parent / f"{name}.py"
+        if path not in files:
+            files.add(path)
+            text = path.read_text(encoding="utf-8")
+            names += re.findall(r"^from grading\.tasks(?:\.| import )(lesson_\w+)", text, re.MULTILINE)
+    return files
 
 
 @cache
@@ -435,9 +452,11 @@ __all__ = [
     "TILE",
     "Task",
     "Tensor",
+    "ceil",
     "decode",
     "encode",
     "exercises",
+    "one_of",
     "plain",
     "returns",
     "rounded",

@@ -3,17 +3,12 @@
 import numpy as np
 
 from grading.compare import limits
-from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, spread, tensor
-from grading.tasks.properties import MANY
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, ceil, one_of, returns, spread, tensor
+from grading.tasks.properties import MANY, cancelling_halves
 from instruments.cache import matmul_dram, row_major
 from kernels.shared.tolerances import row_errors
 
 EXERCISE = "03_tiling"
-
-
-def ceil(n: int, block: int) -> int:
-    """Blocks that cover n."""
-    return -(-n // block)
 
 
 # ---------------------------------------------------------------- 03.1 count
@@ -46,10 +41,6 @@ def tile_intensity(block_m, block_n, itemsize, *, element_bytes=0):
 
 
 BLOCKS = (32, 64, 128, 256)
-
-
-def one_of(rng, *choices) -> int:
-    return int(rng.choice(choices))
 
 
 def between(rng, low, high) -> int:
@@ -547,12 +538,9 @@ def requested_by_large_tiles(x, w):
 
 
 def cancelling(m, n, k, dtype):
-    """The second half of K takes nearly all of the first one away."""
-
     def make(rng):
-        x, w = rng.normal(0.5, 1, (m, k // 2)), rng.normal(0.5, 1, (n, k // 2))
-        beside = w + rng.normal(0, 0.125, w.shape)
-        return {"x": tensor(np.hstack((x, -x)), dtype), "w": tensor(np.hstack((w, beside)), dtype)}
+        x, w = cancelling_halves(rng, m, n, k)
+        return {"x": tensor(x, dtype), "w": tensor(w, dtype)}
 
     return make
 

@@ -2,17 +2,12 @@
 
 from functools import cache
 
-import numpy as np
-
-from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, ceil, one_of, returns, tensor
+from grading.tasks.properties import cancelling_halves
 from instruments.mbarriers import TENSOR_CORES, check, simulate
 
 EXERCISE = "03b_hopper_matmul"
 LIMIT = 232_448  # bytes of shared memory that a program may have on an H200
-
-
-def one_of(rng, *choices) -> int:
-    return int(rng.choice(choices))
 
 
 # ---------------------------------------------------------------- 03b.1 a consumer
@@ -247,7 +242,7 @@ def descriptor_matmul(a, b, *, last=0, full=0):
 def requested(a, b):
     """What programs with tiles of 128 x 128 request."""
     (m, k), n = a.shape, b.shape[1]
-    rows, cols = -(-m // SIDE), -(-n // SIDE)
+    rows, cols = ceil(m, SIDE), ceil(n, SIDE)
     return {"a": m * k * cols * a.itemsize, "b": n * k * rows * b.itemsize, "returned 0": m * n * a.itemsize}
 
 
@@ -256,12 +251,9 @@ def matrices(m, n, k, dtype):
 
 
 def cancelling(m, n, k, dtype):
-    """The second half of K takes nearly all of the first one away."""
-
     def make(rng):
-        a, b = rng.normal(0.5, 1, (m, k // 2)), rng.normal(0.5, 1, (k // 2, n))
-        beside = b + rng.normal(0, 0.125, b.shape)
-        return {"a": tensor(np.hstack((a, -a)), dtype), "b": tensor(np.vstack((b, beside)), dtype)}
+        a, b = cancelling_halves(rng, m, n, k)
+        return {"a": tensor(a, dtype), "b": tensor(b.T, dtype)}
 
     return make
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from grading.tasks import Case, Mistake, RandomTensor, Speed, Task, returns, rounded, tensor
+from grading.tasks import Case, Mistake, RandomTensor, Speed, Task, ceil, returns, rounded, tensor
 from grading.tasks.properties import MANY, row_cases
 
 EXERCISE = "04_fusion"
@@ -216,7 +216,7 @@ def biased(rows, cols, dtype, row_stride=None, std=1.0, mean=0.0, bias_std=0.5, 
 
 
 def bias_bytes(x, bias):
-    return {"x": x.nbytes, "bias": -(-x.shape[0] // TILE_ROWS) * bias.nbytes, "returned 0": x.nbytes}
+    return {"x": x.nbytes, "bias": ceil(x.shape[0], TILE_ROWS) * bias.nbytes, "returned 0": x.nbytes}
 
 
 OVERFLOW = "An exponential of a large number is infinite, and inf / inf is NaN: use tl.sigmoid, or 1 / (1 + exp(-z))."

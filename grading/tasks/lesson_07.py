@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, Task, returns, rounded, tensor
-from grading.tasks.lesson_08 import PROGRAMS, ceil, one_of
+from grading.tasks import TILE, Case, Mistake, Task, ceil, one_of, returns, rounded, tensor
+from grading.tasks.properties import PROGRAMS
 
 EXERCISE = "07_epilogues"
 

@@ -5,16 +5,11 @@ from functools import partial
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, spread, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, ceil, one_of, returns, spread, tensor
 from grading.tasks.lesson_06 import finite, running_max
+from grading.tasks.properties import PROGRAMS
 
 EXERCISE = "08_flash_attention"
-PROGRAMS = 151  # sequences of one head: more programs than any GPU has SMs, and no more, for each takes milliseconds
-
-
-def ceil(n: int, block: int) -> int:
-    """Blocks that cover n."""
-    return -(-n // block)
 
 
 # ---------------------------------------------------------------- 08.1 count
@@ -49,10 +44,6 @@ def causal_flops(batch, heads, sequence, head_dim, block, *, tiles="diagonal and
     side = sequence // block
     count = {"all": side * side, "below": side * (side - 1) // 2}.get(tiles, side * (side + 1) // 2)
     return 4 * batch * heads * count * block * block * head_dim
-
-
-def one_of(rng, *choices) -> int:
-    return int(rng.choice(choices))
 
 
 def layer(itemsize, block=False):

@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from grading.tasks import Case, Mistake, Task, returns, tensor
+from grading.tasks import Case, Mistake, Task, ceil, one_of, returns, tensor
 from grading.tasks import lesson_08 as forward
-from grading.tasks.lesson_08 import PROGRAMS, TILE_ROWS, ceil, layer, one_of
+from grading.tasks.lesson_08 import TILE_ROWS, layer
+from grading.tasks.properties import PROGRAMS
 
 EXERCISE = "08b_attention_backward"
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from grading.tasks import Case, Mistake, Task, returns, tensor
-from grading.tasks.lesson_08 import BY_HAND, PROGRAMS, RESCALE, ceil, one_of, softmax, values
+from grading.tasks import Case, Mistake, Task, ceil, one_of, returns, tensor
+from grading.tasks.lesson_08 import BY_HAND, RESCALE, softmax, values
+from grading.tasks.properties import PROGRAMS
 
 EXERCISE = "08d_decode"
 

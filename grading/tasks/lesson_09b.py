@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, Task, returns, tensor
+from grading.tasks import TILE, Case, Mistake, Task, ceil, returns, tensor
 from grading.tasks.arrays import rounded
-from grading.tasks.lesson_09 import ceil
 
 EXERCISE = "09b_fp8_matmul"
 

@@ -4,8 +4,8 @@ from itertools import permutations
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, rounded, tensor
-from grading.tasks.lesson_08 import PROGRAMS, ceil, one_of
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, ceil, one_of, returns, rounded, tensor
+from grading.tasks.properties import PROGRAMS
 
 EXERCISE = "10_matmul_in_practice"
 

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, Task, returns, tensor
-from grading.tasks.lesson_09 import ceil
+from grading.tasks import TILE, Case, Mistake, Task, ceil, returns, tensor
 from grading.tasks.properties import PADDED
 
 EXERCISE = "11_mixture_of_experts"

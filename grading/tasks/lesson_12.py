@@ -2,10 +2,9 @@
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, Task, returns, tensor
+from grading.tasks import TILE, Case, Mistake, Task, ceil, one_of, returns, tensor
 from grading.tasks.lesson_06 import running_max
-from grading.tasks.lesson_08 import PROGRAMS, ceil, one_of
-from grading.tasks.properties import row_cases
+from grading.tasks.properties import PROGRAMS, row_cases
 
 EXERCISE = "12_training_step"
 

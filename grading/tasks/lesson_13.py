@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from grading.tasks import TILE, Case, DType, Mistake, RandomTensor, Speed, Task, returns, spread, tensor
-from grading.tasks.lesson_08 import PROGRAMS, ceil, one_of
+from grading.tasks import TILE, Case, DType, Mistake, RandomTensor, Speed, Task, ceil, one_of, returns, spread, tensor
+from grading.tasks.properties import PROGRAMS
 
 EXERCISE = "13_backward"
 
@@ -26,12 +26,12 @@ def attention_flops(batch, heads, sequence, head_dim, checkpointing, *, backward
 @returns("bytes")
 def kept_bytes(tokens, width, kv_width, heads, itemsize, checkpointing, *, lse=4, cheap=True):
     """Of a block with a GELU MLP of four times the width."""
-    normed, hidden = tokens * width, 4 * tokens * width
-    matmuls = 3 * normed + tokens * (width + 2 * kv_width) + hidden  # both norms' inputs, attention, q, k, v, up
-    computed = 2 * normed + hidden if checkpointing == "none" or not cheap else 0
+    norm, hidden = tokens * width, 4 * tokens * width
+    matmuls = 3 * norm + tokens * (width + 2 * kv_width) + hidden  # both norms' inputs, attention, q, k, v, up
+    again = 2 * norm + hidden if checkpointing == "none" or not cheap else 0
     if checkpointing == "full":
-        return normed * itemsize
-    return (matmuls + computed) * itemsize + lse * tokens * heads
+        return norm * itemsize
+    return (matmuls + again) * itemsize + lse * tokens * heads
 
 
 @returns("bytes")
@@ -105,7 +105,7 @@ COUNT = Task(
 
 
 @returns(partial="fp32", total="fp32", in_place=("total",))
-def weight_gradient(dy, x, total, length, *, over=0, under=0, kept=True, added="all"):
+def weight_gradient(dy, x, total, length, *, over=0, under=0, accumulate=True, added="all"):
     """partial [parts, rows, columns] of dy^T x over `length` tokens each, and total plus their sum.
 
     over, under: parts rounded up or down to whole tiles of this width.
@@ -117,7 +117,7 @@ def weight_gradient(dy, x, total, length, *, over=0, under=0, kept=True, added="
         last = first + (last - first) // under * under if under else last
         parts.append(dy[first:last].T @ x[first:last])
     partial = np.array(parts)
-    return partial, kept * total + partial[: len(parts) - (added == "no last")].sum(axis=0)
+    return partial, accumulate * total + partial[: len(parts) - (added == "no last")].sum(axis=0)
 
 
 def of_tokens(tokens, rows, columns, length, row_stride=None):
@@ -163,7 +163,7 @@ SPLIT = Task(
     mistakes=(
         Mistake("parts go on to the end of a whole tile of tokens", END, over=TILE),
         Mistake("the last, ragged tile of a part was left out", "Round the steps of a part up.", under=TILE),
-        Mistake("the total was overwritten", "Earlier micro-batches are in total: load it and add.", kept=False),
+        Mistake("the total was overwritten", "Earlier micro-batches are in total: load it and add.", accumulate=False),
         Mistake("the total lacks the last part", "Add all parts, ragged or not.", added="no last", results=("total",)),
     ),
     minimum_bytes=part_bytes,
@@ -280,18 +280,18 @@ NORM = Task(
 # ---------------------------------------------------------------- 13.4 a wrong gradient
 
 
-def divided(x):
+def normalize(x):
     """Each row divided by its largest magnitude."""
     return x / np.abs(x).max(axis=1, keepdims=True)
 
 
 @returns(differences="fp32")
 def differences(x, dy, h, *, sided="central", over=2):
-    """Central differences of sum(dy * divided(x)), element by element."""
+    """Central differences of sum(dy * normalize(x)), element by element."""
     result = np.empty_like(x)
     for column in range(x.shape[1]):
         step = h * (np.arange(x.shape[1]) == column)
-        ahead, behind = divided(x + step), divided(x - step if sided == "central" else x)
+        ahead, behind = normalize(x + step), normalize(x - step if sided == "central" else x)
         result[:, column] = ((ahead - behind) * dy).sum(axis=1) / (h * (over if sided == "central" else 1))
     return result
 

@@ -1,11 +1,15 @@
 """Cases by property: the shapes that every kernel over rows, vectors or tiles has to get right, from one named set.
 
 A test holds every kernel task to it: more programs than any GPU has SMs, sizes around a power of two, a
-single element, and operands as far from contiguous as the task's card lets them be.
+single element, and operands as far from contiguous as the task's card lets them be. PROGRAMS and cancelling_halves are
+for the cases that a task writes itself.
 """
+
+import numpy as np
 
 from grading.tasks import Case
 
+PROGRAMS = 151  # more programs than any GPU has SMs, and no more, for each takes milliseconds
 MANY = 211  # rows, or tiles: more than any GPU has SMs, and a prime, so that no loop divides it
 
 #: name: rows, columns, dtype, elements from row to row beyond the columns
@@ -66,3 +70,9 @@ def shape_cases(make) -> tuple:
         Case(f"{' x '.join(map(str, shape))} {dtype}, {name}", make(shape, dtype))
         for name, (shape, dtype) in SHAPES.items()
     )
+
+
+def cancelling_halves(rng, m: int, n: int, k: int) -> tuple:
+    """Operands [m, k] and [n, k] of a matmul: the second half of K takes nearly all of the first one away."""
+    x, w = rng.normal(0.5, 1, (m, k // 2)), rng.normal(0.5, 1, (n, k // 2))
+    return np.hstack((x, -x)), np.hstack((w, w + rng.normal(0, 0.125, w.shape)))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from grading_tools import notebook
 
-from grading import batch, intake
+from grading import batch, intake, tasks
 from grading.intake import Handed
 from instruments.release import ROOT
 
@@ -93,20 +93,28 @@ def test_a_record_is_used_only_for_what_it_was_made_from(change, log, tmp_path, 
 
 
 def test_the_version_is_that_of_what_grades_the_exercise(tmp_path, monkeypatch):
-    for name in (
-        *("grading/judge.py", "grading/cli.py", "grading/tasks/lesson_01.py", "grading/tasks/lesson_04.py"),
-        *(
+    """Its tasks' module, and what that imports from other exercises' modules."""
+    files = dict.fromkeys(
+        (
+            "grading/judge.py",
+            "grading/cli.py",
+            "grading/meanings.toml",
             "instruments/meter.py",
             "kernels/elementwise/copy.py",
             "solutions/01_roofline_solution.ipynb",
             "solutions/04_fusion_solution.ipynb",
         ),
-    ):
+        "",
+    )
+    files["grading/tasks/lesson_01.py"] = 'EXERCISE = "01_roofline"\n'
+    files["grading/tasks/lesson_04.py"] = 'from grading.tasks.lesson_01 import ceil\n\nEXERCISE = "04_fusion"\n'
+    for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
+        (tmp_path / name).write_text(text)
     monkeypatch.setattr(batch, "ROOT", tmp_path)
-    lessons = {"01_roofline": "lesson_01.py", "04_fusion": "lesson_04.py"}
-    monkeypatch.setattr(batch, "module_of", lambda name: tmp_path / "grading" / "tasks" / lessons[name])
+    monkeypatch.setattr(tasks, "__file__", str(tmp_path / "grading" / "tasks" / "__init__.py"))
+    lessons = {"01_roofline": "lesson_01", "04_fusion": "lesson_04"}
+    monkeypatch.setattr(tasks, "exercises", lambda: lessons)
 
     def versions():
         batch.version.cache_clear()
@@ -116,6 +124,8 @@ def test_the_version_is_that_of_what_grades_the_exercise(tmp_path, monkeypatch):
         "grading/judge.py": set(lessons),
         "instruments/meter.py": set(lessons),
         "kernels/elementwise/copy.py": set(lessons),
+        "grading/meanings.toml": set(lessons),
+        "grading/tasks/lesson_01.py": set(lessons),
         "grading/tasks/lesson_04.py": {"04_fusion"},
         "solutions/01_roofline_solution.ipynb": {"01_roofline"},
         "grading/cli.py": set(),

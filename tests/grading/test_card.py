@@ -6,7 +6,10 @@ from grading.card import LOOKS, Card
 from grading.record import Verdict
 from instruments import diary
 
-pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
+pytestmark = [
+    pytest.mark.each,  # every set takes milliseconds, and most say something of their own
+    pytest.mark.usefixtures("own_diary"),
+]
 
 STATES = {
     "passed": {"points": 5, "proved": ["14 cases right"]},
@@ -15,12 +18,6 @@ STATES = {
     "not_attempted": {},
     "ungraded": {"hint": "The reference failed."},
 }
-
-
-@pytest.fixture(autouse=True)
-def own_diary(tmp_path, monkeypatch):
-    monkeypatch.setattr(diary, "FILE", tmp_path / "progress.json")
-    monkeypatch.setattr(diary, "_session", diary.Diary())
 
 
 @pytest.mark.parametrize("status", STATES)

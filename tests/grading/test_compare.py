@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from grading.compare import Result, explained, form_fault, matches, row_errors, wrong_place
+from grading.compare import Result, explained, form_fault, matches, wrong_place
 from grading.tasks import Expected
 from grading.tasks.arrays import rounded
-from kernels.shared.tolerances import limit
+from kernels.shared.tolerances import limit, row_errors
 
 pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
 

@@ -154,7 +154,7 @@ def class_page(submissions, **fields):
 
 def test_the_class_page_names_the_median_the_hardest_task_and_the_hints_that_came_often():
     def of(learner, *states):
-        hints = {"failed": f"Of {len(learner + str(states))} numbers -{hash(learner) % 99}.5e-07 is wrong. Mask `x`."}
+        hints = {"failed": f"Of {ord(learner[0])} numbers -{ord(learner[1])}.5e-07 is wrong. Mask `x`."}
         return graded(learner, [verdict(t, s, hint=hints.get(s, "")) for t, s in zip(POINTS, states, strict=False)])
 
     page = class_page(
@@ -163,10 +163,8 @@ def test_the_class_page_names_the_median_the_hardest_task_and_the_hints_that_cam
     )  # fmt: skip
     assert "Median 7.5 of\n12 points" in page  # of 3, 7, 8 and 9
     assert "Hardest: 05.2 Task 05.2, right in 1 of 4 that tried it." in page
-    assert (
-        re.search("<li>05.2, 3 times: Of [0-9]+ numbers .* is wrong. Mask <code>x</code>.", page)
-        and "05.1, " not in page
-    )
+    assert re.search("<li>05.2, 3 times: Of [0-9]+ numbers .* is wrong. Mask <code>x</code>.", page)
+    assert "05.1, " not in page
     assert page.count('class="passed" style="width:75.0%" title="3 passed"') == 1
     columns = re.findall(r"<div>(\d*)<div class=column style=\"height:([\d.]+)px\"></div>(\S+)</div>", page)
     assert [points for _, _, points in columns] == ["0–1", "2–3", "4–5", "6–7", "8–9", "10–11", "12"]

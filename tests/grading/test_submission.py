@@ -87,7 +87,7 @@ def test_a_file_that_cannot_be_read_is_the_files_fault(tmp_path):
 
 def nothing(*_, **__):
     """A run that leaves nothing."""
-    return sandbox.Finished(1, "no kernel could be started", 0.1, "")
+    return sandbox.Finished(1, "no kernel could be started")
 
 
 def test_a_run_that_cannot_be_made_is_nobodys_zero(monkeypatch):

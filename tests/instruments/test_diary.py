@@ -5,13 +5,10 @@ import pytest
 from instruments import diary
 from instruments.diary import Guess, Points
 
-pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
-
-
-@pytest.fixture(autouse=True)
-def own(tmp_path, monkeypatch):
-    monkeypatch.setattr(diary, "FILE", tmp_path / "work" / "progress.json")
-    monkeypatch.setattr(diary, "_session", diary.Diary())
+pytestmark = [
+    pytest.mark.each,  # every set takes milliseconds, and most say something of their own
+    pytest.mark.usefixtures("own_diary"),
+]
 
 
 def test_kept_in_the_file_where_there_is_a_folder():

@@ -11,13 +11,10 @@ from instruments import contents, diary
 from instruments.progress import cells_of, tasks_of
 from instruments.start import notebook_of
 
-pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
-
-
-@pytest.fixture(autouse=True)
-def own_diary(tmp_path, monkeypatch):
-    monkeypatch.setattr(diary, "FILE", tmp_path / "work" / "progress.json")
-    monkeypatch.setattr(diary, "_session", diary.Diary())
+pytestmark = [
+    pytest.mark.each,  # every set takes milliseconds, and most say something of their own
+    pytest.mark.usefixtures("own_diary"),
+]
 
 
 def row(found, path):

@@ -23,7 +23,7 @@ RANKS = (2, 4, 8, 16, 32)
 #: name: (experts, top_k)
 EXPERTS = {"8, top-2": (8, 2), "64, top-6": (64, 6), "256, top-8": (256, 8)}
 _FASTEST, _SLOWEST = 1e-7, 100  # seconds, the ends of the axis of times
-_LINK, _PRODUCTS = "#8a5f00", "#00694d"  # for words
+_LINK, _MATMULS = "#8a5f00", "#00694d"  # for words
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class _Picture:
             self.heads.append(top.text(0, base + 0.35, "", weight="bold", animated=True, **look))
             for lane, name in enumerate(("link", "slowest rank", "fastest rank")):
                 self._word(0.152, base + 1.1 + 0.85 * lane, name, ha="right", **look)
-        for x, words, colour in ((0.5, "■ dispatch", _LINK), (0.61, "■ combine", BLUE), (0.72, "■ matmuls", _PRODUCTS)):
+        for x, words, colour in ((0.5, "■ dispatch", _LINK), (0.61, "■ combine", BLUE), (0.72, "■ matmuls", _MATMULS)):
             self.figure.text(x, 0.965, words, color=colour, **look)
         edge = {"edgecolor": "white", "linewidth": 0.8}
         self.dispatch, self.combine = Boxes(top, ORANGE, **edge), Boxes(top, BLUE, **edge)

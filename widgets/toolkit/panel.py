@@ -59,9 +59,7 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PURPLE = (
 INK_RED = "#A84300"  # RED for words: on white, RED itself is too pale to be read when small
 
 WIDTH, HEIGHT = 760, 330  # of a picture, in CSS pixels
-READABLE = (
-    440  # CSS pixels: no picture is made narrower, but scrolls. Beside the file browser, a page of 900 has room for it
-)
+READABLE = 440  # CSS pixels: a narrower page scrolls a picture. Beside the file browser, a page of 900 has room for it
 LINE = 110  # characters of a caption at most: what a picture's width holds
 _LABEL, _WIDE = {"description_width": "96px"}, {"width": "365px"}  # of a control
 SHARPNESS = 1.25  # picture pixels per CSS pixel: text stays crisp on dense screens, and a redraw stays fast

@@ -50,11 +50,6 @@ def test_less_and_more_are_said_as_such():
     assert "268 MB instead of 268 MB, as much as these ops alone. On" in panel.set(ops=("x * x",)).alt
 
 
-def test_no_bar_stands_on_a_logarithmic_axis():
-    axes = [axes for axes in fusion_savings().figure.axes if axes.get_xscale() == "log"]
-    assert axes and not any(each.containers or each.patches for each in axes)
-
-
 def test_every_ticked_op_is_drawn_or_named():
     panel = fusion_savings()
     said = " ".join(text.get_text() for axes in panel.figure.axes for text in axes.texts)

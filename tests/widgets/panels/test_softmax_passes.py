@@ -44,11 +44,6 @@ def test_the_sentence_counts():
     assert "Between two kernels the tensor waits, 134 MB" in panel.set(form=UNFUSED).alt
 
 
-def test_no_bar_stands_on_a_logarithmic_axis():
-    axes = [axes for axes in softmax_passes().figure.axes if axes.get_xscale() == "log"]
-    assert axes and not any(each.containers or each.patches for each in axes)
-
-
 @pytest.mark.parametrize(
     "arguments, said",
     [
