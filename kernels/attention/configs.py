@@ -7,7 +7,7 @@ import torch
 
 from instruments import backend
 from kernels.shared.arguments import check_tensor
-from kernels.shared.device import has_descriptors, is_hopper, tensor_descriptor
+from kernels.shared.device import DescriptorPlan, has_descriptors, is_hopper
 
 DTYPES = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 256
@@ -116,9 +116,14 @@ def _strides(x: torch.Tensor) -> list[int]:
     return [stride if size > 1 else 16 for size, stride in zip(x.shape[:3], x.stride())]
 
 
+def plan_descriptor(x: torch.Tensor, rows: int) -> DescriptorPlan:
+    """Of the descriptors of tensors like x [batch, heads, sequence, head_dim], for tiles of so many rows of a head."""
+    return DescriptorPlan(x.shape, [*_strides(x), 1], [1, 1, rows, width_of(x.shape[3])])
+
+
 def describe(x: torch.Tensor, rows: int):
-    """A tensor descriptor of x [batch, heads, sequence, head_dim], for tiles of so many rows of one head."""
-    return tensor_descriptor(x, x.shape, [*_strides(x), 1], [1, 1, rows, width_of(x.shape[3])])
+    """The tensor descriptor of x, where no plan is kept."""
+    return plan_descriptor(x, rows)(x)
 
 
 def check_attention(
