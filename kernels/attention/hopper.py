@@ -18,7 +18,6 @@ interpreter.
 """
 
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 
@@ -35,10 +34,10 @@ from instruments.gluon import (
     warpgroup_mma_wait,
 )
 from instruments.launcher import Launch
-from kernels.attention.configs import FORWARD, HOPPER_KEYS, HOPPER_ROWS, check_attention
+from kernels.attention.configs import FORWARD, HOPPER_KEYS, HOPPER_ROWS, Operand, check_attention, plan_operand
 from kernels.attention.masks import LOG2E, MIN_SCORE
 from kernels.shared.arguments import check_no_grad
-from kernels.shared.device import DescriptorPlan, device_of, is_hopper
+from kernels.shared.device import device_of, is_hopper
 from kernels.shared.metadata import by_metadata
 
 CONFIGS = FORWARD["hopper"]  # by head_dim
@@ -381,41 +380,6 @@ def attention_hopper_kernel(
         )
 
 
-@cache
-def _layout(tile: tuple):
-    """The layout of a tile in shared memory, the same for fp16 and bf16; computing it takes the host microseconds."""
-    return gl.NVMMASharedLayout.get_default_for(list(tile), gl.float16)
-
-
-@dataclass(frozen=True)
-class Operand:
-    """How a tensor becomes a descriptor: of itself, or of a copy where TMA cannot address it."""
-
-    copied: bool
-    descriptor: DescriptorPlan
-
-    def __call__(self, x: torch.Tensor):
-        if self.copied:
-            x = x.clone(memory_format=torch.contiguous_format)  # contiguous() would return a misaligned tensor itself
-        return self.descriptor(x)
-
-
-def _operand(x: torch.Tensor, rows: int) -> Operand:
-    """The Operand for tensors like x, in tiles of so many rows."""
-    strides = [stride for stride, size in zip(x.stride()[:3], x.shape) if size > 1]  # any other is never used
-    copied = x.stride(3) != 1 or x.data_ptr() % 16 != 0 or not all(stride % 8 == 0 < stride for stride in strides)
-    if copied:
-        x = torch.empty(x.shape, dtype=x.dtype, device="meta")
-    strides = [stride if size > 1 else x.shape[3] for stride, size in zip(x.stride()[:3], x.shape)]
-    tile = 1, 1, rows, x.shape[3]
-    return Operand(copied, DescriptorPlan(x.shape, [*strides, 1], tile, _layout(tile)))
-
-
-def _describe(x: torch.Tensor, rows: int):
-    """A descriptor of tiles of so many rows; of a copy where TMA cannot address the tensor."""
-    return _operand(x, rows)(x)
-
-
 @dataclass(frozen=True)
 class HopperPlan:
     """A call's plan. operands: q, k, v and out. returns_lse: whether lse is computed."""
@@ -447,7 +411,7 @@ def plan_launch(q, k, v, causal: bool, scale: float, return_lse: bool = False, p
         CAUSAL=causal, PAIRED=paired, **config, num_warps=4,
     )
     # fmt: on
-    return HopperPlan(tuple(_operand(x, n) for x, n in zip((q, k, v, out), rows)), kernel, return_lse)
+    return HopperPlan(tuple(plan_operand(x, n) for x, n in zip((q, k, v, out), rows)), kernel, return_lse)
 
 
 def launch(q, k, v, causal: bool, scale: float, return_lse: bool = False, programs: int = 132) -> tuple:
