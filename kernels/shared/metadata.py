@@ -14,6 +14,14 @@ from instruments.launcher import PLAIN
 
 MOST = 1024  # results kept per function, after which all are forgotten
 
+_kept: list[dict] = []  # the results of each function
+
+
+def forget():
+    """Forget all results: for tests that change what a plan depends on besides metadata, such as a table."""
+    for results in _kept:
+        results.clear()
+
 
 def metadata(value):
     """What a launch may depend on besides the elements: of a tensor shape, strides, dtype, device, whether it wants a
@@ -36,6 +44,7 @@ def by_metadata(function: Callable) -> Callable:
         may depend on that, and where an argument cannot be hashed.
     """
     results = {}
+    _kept.append(results)
     grad_enabled, tensor, plain = torch.is_grad_enabled, torch.Tensor, frozenset(PLAIN)
 
     @wraps(function)
