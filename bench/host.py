@@ -1,7 +1,9 @@
 """What a call costs the host: ours, torch's and Liger's, and the bare launches of our own kernels.
 
-    python bench/host.py [--json FILE] [--only NAME,...]    on a GPU: measure, print, write `host` into FILE
-    python bench/host.py --dry                              anywhere: call everything once, write nothing
+    python bench/host.py [--json FILE] [--only NAME,...] [--runs N]    on a GPU: measure, print, write `host` into FILE
+    python bench/host.py --dry                                         anywhere: call everything once, write nothing
+
+With --only, the other cases' records in FILE stay as they are.
 
 Inputs are so small that the GPU is done before the host has launched the next kernel, so that the time per call of many
 eager calls back to back is the host's: argument checks, plans, allocations and launches. "bare launches" are the
@@ -121,10 +123,10 @@ def bare_launches(call):
     return launch, len(launches)
 
 
-def microseconds(functions: dict) -> dict:
-    """{name: [median, fastest, slowest]} microseconds a call, over RUNS runs of CALLS calls in turns."""
+def microseconds(functions: dict, runs: int = RUNS) -> dict:
+    """{name: [median, fastest, slowest]} microseconds a call, over so many runs of CALLS calls in turns."""
     times = {name: [] for name in functions}
-    for run in range(RUNS + 1):  # the first one warms up
+    for run in range(runs + 1):  # the first one warms up
         for name, function in functions.items():
             with backend.triton_launches() if name in BY_TRITON else nullcontext():
                 begun = time.perf_counter()
@@ -136,18 +138,24 @@ def microseconds(functions: dict) -> dict:
     return {name: [statistics.median(each), min(each), max(each)] for name, each in times.items()}
 
 
-def measure(name: str, functions: dict) -> dict:
+def measure(name: str, functions: dict, runs: int = RUNS) -> dict:
     """The record of one case: launches per call, and {implementation: [median, fastest, slowest]} in microseconds."""
     ours = functions["bytes-first"]
     launch, launches = bare_launches(ours)
     functions = functions | dict(zip(BY_TRITON, (launch, ours)))
-    return {"name": name, "launches": launches, "us": microseconds(functions)}
+    return {"name": name, "launches": launches, "us": microseconds(functions, runs)}
+
+
+def merged(before: list, measured: list) -> list:
+    """The records of all cases, with those measured now in the place of the old ones."""
+    return list(({record.name: record for record in before} | {record.name: record for record in measured}).values())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="the figures' file; what else it holds stays")
     parser.add_argument("--only", default="", help="names of cases, with commas between them")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"of which a figure is the median; {RUNS} unless given")
     parser.add_argument("--dry", action="store_true", help="call everything once")
     options = parser.parse_args()
     wanted = names_in(options.only)
@@ -156,13 +164,15 @@ def main() -> int:
         for functions in table.values():
             functions["bytes-first"]()
         return 0
-    records = [measure(name, functions) for name, functions in tqdm(table.items(), disable=None)]
+    records = [measure(name, functions, options.runs) for name, functions in tqdm(table.items(), disable=None)]
     for record in records:
         figures = ", ".join(f"{name} {median:.1f}" for name, (median, *_) in record["us"].items())
-        print(f"{record['name']} ({record['launches']} launches): {figures}")
+        ratio = record["us"]["bytes-first"][0] / record["us"]["bare launches"][0]
+        print(f"{record['name']} ({record['launches']} launches): {figures}; {ratio:.2f} times the bare launches")
     if options.json:
-        host = msgspec.convert(records, list[results.HostTime])
-        results.store(msgspec.structs.replace(results.read(options.json), host=host), options.json)
+        before = results.read(options.json)
+        host = merged(before.host, msgspec.convert(records, list[results.HostTime]))
+        results.store(msgspec.structs.replace(before, host=host), options.json)
     return 0
 
 

@@ -178,6 +178,8 @@ def _stand_ins():
     """What kernel files see where triton is missing: everything imports, launching says what to do."""
 
     class Kernel:
+        run = None
+
         def __init__(self, fn):
             self.fn, self.__name__, self.__doc__ = fn, fn.__name__, fn.__doc__
 

@@ -41,11 +41,13 @@ def quick(triton_run: Callable) -> Callable:
             return value.base.dtype, *value.block_shape, getattr(value, "layout", None), value.padding
         return value
 
-    def run(self, *args, grid, warmup, **kwargs):
-        if warmup or not self.module.startswith(PACKAGE) or callable(grid) or self.pre_run_hooks:
-            return triton_run(self, *args, grid=grid, warmup=warmup, **kwargs)
+    def hooked(kernel) -> bool:
+        """Whether a hook, of the kernel or of a profiler, has to see its launches."""
         enter, leave = settings.launch_enter_hook, settings.launch_exit_hook
-        if getattr(enter, "calls", enter) or getattr(leave, "calls", leave):
+        return bool(kernel.pre_run_hooks or getattr(enter, "calls", enter) or getattr(leave, "calls", leave))
+
+    def run(self, *args, grid, warmup, **kwargs):
+        if warmup or not self.module.startswith(PACKAGE) or callable(grid) or hooked(self):
             return triton_run(self, *args, grid=grid, warmup=warmup, **kwargs)
         try:
             launches = self.launches
@@ -80,7 +82,52 @@ def quick(triton_run: Callable) -> Callable:
         start(x, y, z, stream_of(device), function, metadata, None, None, None, *args, *rest)
         return compiled
 
+    def planned(launch: Launch, tensors: tuple):
+        """What a Launch does while launches go to the GPU."""
+        device, kernel = current_device(), launch.kernel
+        known = launch.known.get(device)
+        if known is None or hooked(kernel):
+            compiled = kernel[launch.grid](*tensors, *launch.sizes, **launch.options)
+            if compiled is not None:
+                _, start, *handles, rest = launch_of(kernel, compiled, (*tensors, *launch.sizes), launch.options)
+                stream_of = driver.active.get_current_stream
+                launch.known[device] = start, stream_of, (*handles, None, None, None), (*launch.sizes, *rest)
+            return
+        start, stream_of, handles, rest = known
+        start(*launch.blocks, stream_of(device), *handles, *tensors, *rest)
+
+    run.planned = planned
     return run
+
+
+class Launch:
+    """A kernel's launch in which everything but the tensors is fixed, to be part of a plan that is kept by metadata.
+
+    Args:
+        kernel: takes tensors first, then sizes, then constexprs.
+        grid: numbers of programs.
+        *sizes: the arguments behind the tensors.
+        **options: constexprs, num_warps and such; no tensors.
+
+    Note:
+        It is called with the tensors alone: tensors, None and tensor descriptors. From call to call they may differ in
+        address and elements, but not in dtype, in the address modulo 16, nor in what is None; a descriptor also not in
+        block, layout and padding.
+    """
+
+    __slots__ = "kernel", "grid", "blocks", "sizes", "options", "known"
+
+    def __init__(self, kernel, grid: tuple, *sizes, **options):
+        self.kernel, self.grid, self.sizes, self.options = kernel, grid, sizes, options
+        self.blocks = (*grid, 1, 1)[:3]
+        self.known = {}  # device -> the compiled kernel's start and the arguments around the tensors
+
+    def __call__(self, *tensors):
+        planned = getattr(type(self.kernel).run, "planned", None)
+        if planned is None:  # redirected, observed, or Triton's own way
+            self.kernel[self.grid](*tensors, *self.sizes, **self.options)
+        else:
+            planned(self, tensors)
 
 
 def holds_memory(value) -> bool:

@@ -36,8 +36,8 @@ from instruments.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from kernels.attention.configs import BACKWARD
-from kernels.attention.hopper import _describe, release, wait_for
+from kernels.attention.configs import BACKWARD, describe_or_copy
+from kernels.attention.hopper import release, wait_for
 from kernels.attention.masks import LOG2E
 
 KEYS = gl.constexpr(128)  # keys per program
@@ -336,7 +336,7 @@ def launch(dout, q, k, v, out, lse, causal: bool, scale: float, config: dict | N
     grid = tiles, batch * heads
     backward_begin_kernel[grid](out, dout, lse, statistics, sums, queries, scale, **tile)
     rows = block, KEYS.value, KEYS.value, block, KEYS.value, KEYS.value
-    descriptors = [_describe(x, n) for x, n in zip((q, k, v, dout, dk, dv), rows)]
+    descriptors = [describe_or_copy(x, n) for x, n in zip((q, k, v, dout, dk, dv), rows)]
     attention_backward_hopper_kernel[(batch * kv_heads * cdiv(keys, KEYS.value),)](
         *descriptors, statistics, sums,
         kv_heads, heads // kv_heads, queries, keys, scale * LOG2E.value, scale,

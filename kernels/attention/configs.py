@@ -3,11 +3,15 @@
 Launches and traffic models read the same tables.
 """
 
+from dataclasses import dataclass
+from functools import cache
+
 import torch
 
 from instruments import backend
+from instruments.gluon import gl
 from kernels.shared.arguments import check_tensor
-from kernels.shared.device import has_descriptors, is_hopper, tensor_descriptor
+from kernels.shared.device import DescriptorPlan, has_descriptors, is_hopper
 
 DTYPES = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM = 256
@@ -116,9 +120,49 @@ def _strides(x: torch.Tensor) -> list[int]:
     return [stride if size > 1 else 16 for size, stride in zip(x.shape[:3], x.stride())]
 
 
+def plan_descriptor(x: torch.Tensor, rows: int) -> DescriptorPlan:
+    """Of the descriptors of tensors like x [batch, heads, sequence, head_dim], for tiles of so many rows of a head."""
+    return DescriptorPlan(x.shape, [*_strides(x), 1], [1, 1, rows, width_of(x.shape[3])])
+
+
 def describe(x: torch.Tensor, rows: int):
-    """A tensor descriptor of x [batch, heads, sequence, head_dim], for tiles of so many rows of one head."""
-    return tensor_descriptor(x, x.shape, [*_strides(x), 1], [1, 1, rows, width_of(x.shape[3])])
+    """The tensor descriptor of x, where no plan is kept."""
+    return plan_descriptor(x, rows)(x)
+
+
+@cache
+def _layout(tile: tuple):
+    """The layout of a tile in shared memory, the same for fp16 and bf16; computing it takes the host microseconds."""
+    return gl.NVMMASharedLayout.get_default_for(list(tile), gl.float16)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """How path 'hopper' describes a tensor: itself, or a copy where TMA cannot address it."""
+
+    copied: bool
+    descriptor: DescriptorPlan
+
+    def __call__(self, x: torch.Tensor):
+        if self.copied:
+            x = x.clone(memory_format=torch.contiguous_format)  # contiguous() would return a misaligned tensor itself
+        return self.descriptor(x)
+
+
+def plan_operand(x: torch.Tensor, rows: int) -> Operand:
+    """The Operand for tensors like x [batch, heads, sequence, head_dim], in tiles of so many rows of a head."""
+    strides = [stride for stride, size in zip(x.stride()[:3], x.shape) if size > 1]  # any other is never used
+    copied = x.stride(3) != 1 or x.data_ptr() % 16 != 0 or not all(stride % 8 == 0 < stride for stride in strides)
+    if copied:
+        x = torch.empty(x.shape, dtype=x.dtype, device="meta")
+    strides = [stride if size > 1 else x.shape[3] for stride, size in zip(x.stride()[:3], x.shape)]
+    tile = 1, 1, rows, x.shape[3]
+    return Operand(copied, DescriptorPlan(x.shape, [*strides, 1], tile, _layout(tile)))
+
+
+def describe_or_copy(x: torch.Tensor, rows: int):
+    """Its descriptor of x, where no plan is kept."""
+    return plan_operand(x, rows)(x)
 
 
 def check_attention(

@@ -26,6 +26,7 @@ import torch
 
 from instruments.backend import cdiv, next_power_of_2, tl, triton
 from instruments.gpus import GPU, GPUS
+from instruments.launcher import Launch
 from instruments.traffic import Traffic
 from kernels.attention.configs import check_attention, width_of
 from kernels.attention.decode_persistent import attention_decode_persistent_kernel, merge_chunks_kernel, write_rows
@@ -321,7 +322,6 @@ def _one_page(name: str, pages: torch.Tensor, batch: int) -> torch.Tensor:
     return pages[:1].expand(batch, -1, -1, -1)
 
 
-@by_metadata
 def _check(q, k, v, lengths, scale, block_table, splits) -> tuple[float, int, int]:
     """(scale, keys per page or 0, keys that a sequence may have). Raises ValueError naming the argument."""
     if block_table is None:
@@ -344,6 +344,55 @@ def _check(q, k, v, lengths, scale, block_table, splits) -> tuple[float, int, in
     if splits is not None and splits not in range(1, MAX_SPLITS + 1):
         raise ValueError(f"splits: got {splits!r}, expected None or a whole number from 1 to {MAX_SPLITS}")
     return scale, page, keys
+
+
+@dataclass(frozen=True)
+class DecodeCall:
+    """A call's plan. kernel: None where out is empty. paged: whether it takes lengths and block_table. parts, merging:
+    shapes of max, sum and acc of the parts of each row, and the second launch, if there are several splits."""
+
+    kernel: Launch | None = None
+    paged: bool = True
+    parts: tuple = ()
+    merging: Launch | None = None
+
+    def __call__(self, q, k, v, lengths, block_table) -> torch.Tensor:
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        if self.kernel is None:
+            return out
+        tables = (lengths, block_table) if self.paged else ()
+        parts = [torch.empty(shape, dtype=torch.float32, device=q.device) for shape in self.parts] or [None] * 3
+        self.kernel(q, k, v, *[None if x is None else x.contiguous() for x in tables], out, *parts)
+        if self.merging:
+            self.merging(*parts, out)
+        return out
+
+
+@by_metadata
+def plan_call(q, k, v, lengths, scale, block_table, splits) -> DecodeCall:
+    """The plan of a call, whose arguments it checks."""
+    scale, page, keys = _check(q, k, v, lengths, scale, block_table, splits)
+    if not q.numel():
+        return DecodeCall()
+    (batch, heads, queries, head_dim), kv_heads, gpu = q.shape, k.shape[1], device_of(q.device)
+    sequences, group, rows = batch * kv_heads, heads // kv_heads, batch * heads * queries
+    plan = _plan(sequences, group * queries, keys, head_dim, page, splits, lengths is not None, gpu)
+    strides, sizes = (q.stride(), k.stride(), v.stride()), (kv_heads, group, queries, keys, plan.splits)
+    parts, merging, pdl = (), None, plan.splits > 1 and has_dependent_launch(q.device)
+    options = {**plan.config, "PDL": pdl}
+    if plan.chunk:
+        chunks = group * queries, cdiv(keys, plan.config["BLOCK_N"]), plan.splits, plan.chunk
+        grid, sizes = (plan.programs, plan.tiles), (sequences, *sizes, plan.chunk)
+        kernel = Launch(attention_decode_persistent_kernel, grid, *strides, *sizes, scale, **options)
+    else:
+        grid = sequences, plan.splits, plan.tiles
+        kernel = Launch(attention_decode_kernel, grid, *strides, *sizes, scale, **options)
+    if plan.splits > 1:
+        options = {**plan.merge_config, "PDL": pdl, **({"launch_pdl": True} if pdl else {})}
+        merge_kernel, counts = (merge_chunks_kernel, chunks) if plan.chunk else (merge_parts_kernel, (plan.splits,))
+        merging = Launch(merge_kernel, (rows, plan.merge_programs), *counts, **options)
+        parts = (rows, plan.splits), (rows, plan.splits), (rows, plan.splits, head_dim)
+    return DecodeCall(kernel, not plan.chunk, parts, merging)
 
 
 def attention_decode(
@@ -379,54 +428,7 @@ def attention_decode(
     Note:
         The caller keeps lengths within the keys, and block_table within the pages: a check would wait for the GPU.
     """
-    scale, page, keys = _check(q, k, v, lengths, scale, block_table, splits)
-    (batch, heads, queries, head_dim), kv_heads = q.shape, k.shape[1]
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    if not out.numel():
-        return out
-    sizes = (batch * kv_heads, heads // kv_heads * queries, keys, head_dim, page)
-    gpu = device_of(q.device)
-    plan = _plan(*sizes, splits, lengths is not None, gpu)
-    _launch(plan, q, k, v, lengths, block_table, out, keys, scale)
-    return out
-
-
-def _launch(plan: SplitPlan, q, k, v, lengths, block_table, out, keys: int, scale: float):
-    """Launch one kernel of a plan or both."""
-    (batch, heads, queries, head_dim), kv_heads = q.shape, k.shape[1]
-    group, rows = heads // kv_heads, batch * heads * queries
-    part_max = part_sum = part_acc = None
-    if plan.splits > 1:
-        part_max, part_sum = (q.new_empty((rows, plan.splits), dtype=torch.float32) for _ in range(2))
-        part_acc = q.new_empty((rows, plan.splits, head_dim), dtype=torch.float32)
-    lengths = None if lengths is None else lengths.contiguous()
-    block_table = None if block_table is None else block_table.contiguous()
-    merges = plan.splits > 1
-    pdl = merges and has_dependent_launch(q.device)
-    options = {**plan.merge_config, "PDL": pdl, **({"launch_pdl": True} if pdl else {})}
-    # fmt: off
-    if plan.chunk:
-        attention_decode_persistent_kernel[(plan.programs, plan.tiles)](
-            q, k, v, out, part_max, part_sum, part_acc,
-            q.stride(), k.stride(), v.stride(),
-            batch * kv_heads, kv_heads, group, queries, keys, plan.splits, plan.chunk, scale,
-            **plan.config, PDL=pdl,
-        )
-        if merges:
-            merge_chunks_kernel[(rows, plan.merge_programs)](
-                part_max, part_sum, part_acc, out,
-                group * queries, cdiv(keys, plan.config["BLOCK_N"]), plan.splits, plan.chunk, **options,
-            )
-        return
-    attention_decode_kernel[(batch * kv_heads, plan.splits, plan.tiles)](
-        q, k, v, lengths, block_table, out, part_max, part_sum, part_acc,
-        q.stride(), k.stride(), v.stride(),
-        kv_heads, group, queries, keys, plan.splits, scale,
-        **plan.config, PDL=pdl,
-    )
-    if merges:
-        merge_parts_kernel[(rows, plan.merge_programs)](part_max, part_sum, part_acc, out, plan.splits, **options)
-    # fmt: on
+    return plan_call(q, k, v, lengths, scale, block_table, splits)(q, k, v, lengths, block_table)
 
 
 def attention_decode_traffic(

@@ -12,13 +12,15 @@ the second matmul. Three kernels compute it: the plain one and the fast one here
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from instruments.backend import cdiv, tl, triton
+from instruments.launcher import Launch
 from kernels.attention import hopper
-from kernels.attention.configs import FORWARD, check_attention, choose, describe, is_addressable
+from kernels.attention.configs import FORWARD, check_attention, choose, is_addressable, plan_descriptor
 from kernels.attention.masks import (
     LOG2E,
     MIN_SCORE,
@@ -32,7 +34,7 @@ from kernels.attention.masks import (
 from kernels.attention.traffic import attention_ops as attention_ops
 from kernels.attention.traffic import attention_traffic as attention_traffic
 from kernels.shared.arguments import wants_grad
-from kernels.shared.device import device_of
+from kernels.shared.device import DescriptorPlan, device_of
 from kernels.shared.metadata import by_metadata
 
 
@@ -218,32 +220,51 @@ def attention_fast_kernel(
     store_rows(out_ptr + rows_before * head_dim, out, first_query, queries, head_dim, BLOCK_M, BLOCK_D)
 
 
-def _forward(q, k, v, causal, scale, window, path, config, return_lse=True):
-    """(out, lse) by a path that `choose` returned, with its config; 'hopper' returns lse None unless return_lse."""
+@dataclass(frozen=True)
+class ForwardPlan:
+    """The plan of a call on path 'plain' or 'fast'. kernel: None where no query or no key is. tiles: descriptors of q,
+    k and v; None for pointers."""
+
+    kernel: Launch | None
+    tiles: tuple[DescriptorPlan, ...] | None = None
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """(out, lse)."""
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device)
+        if self.kernel is None:
+            return out.zero_(), lse.fill_(float("-inf"))
+        operands = [tile(x) for tile, x in zip(self.tiles, (q, k, v))] if self.tiles else (q, k, v)
+        self.kernel(*operands, out, lse)
+        return out, lse
+
+
+@by_metadata
+def _plan(q, k, v, causal, scale, window, path, return_lse) -> tuple[float, ForwardPlan | hopper.HopperPlan]:
+    """(scale, the plan) of a call, whose arguments it checks; 'hopper' computes no lse unless return_lse."""
+    scale = check_attention(q, k, v, scale, window)
+    path, config = choose(FORWARD, q.shape[3], path, q.device, is_addressable(q, k, v), window is not None)
+    if not (q.numel() and k.numel()):
+        return scale, ForwardPlan(None)
+    if path == "hopper":
+        return scale, hopper.plan_launch(q, k, v, causal, scale, return_lse, device_of(q.device).sms)
     batch, heads, queries, head_dim = q.shape
-    if path == "hopper" and q.numel() and k.numel():
-        return hopper.launch(q, k, v, causal, scale, return_lse, device_of(q.device).sms)
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    lse = torch.empty((batch, heads, queries), dtype=torch.float32, device=q.device)
-    if not (q.numel() and k.numel()):  # no query, or no key
-        return out.zero_(), lse.fill_(float("-inf"))
     grid = (batch * heads * cdiv(queries, config["BLOCK_M"]),)
     sizes = heads, heads // k.shape[1], queries, k.shape[2], head_dim, window or 0
-    flags = {"CAUSAL": causal, "WINDOWED": window is not None}
-    if path == "fast":
-        rest, exponent = math.frexp(scale * LOG2E.value)
-        tiles = describe(q, config["BLOCK_M"]), describe(k, config["BLOCK_N"]), describe(v, config["BLOCK_N"])
-        attention_fast_kernel[grid](*tiles, out, lse, *sizes, 2.0**exponent, rest, **flags, **config)
-    else:
+    options = {"CAUSAL": causal, "WINDOWED": window is not None, **config}
+    if path == "plain":
         strides = q.stride(), k.stride(), v.stride()
-        attention_kernel[grid](q, k, v, out, lse, *strides, *sizes, scale, **flags, **config)
-    return out, lse
+        return scale, ForwardPlan(Launch(attention_kernel, grid, *strides, *sizes, scale, **options))
+    rest, exponent = math.frexp(scale * LOG2E.value)
+    rows = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_N"]
+    tiles = tuple(plan_descriptor(x, n) for x, n in zip((q, k, v), rows))
+    return scale, ForwardPlan(Launch(attention_fast_kernel, grid, *sizes, 2.0**exponent, rest, **options), tiles)
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, v, causal, scale, window, path, config, return_lse):
-        out, lse = _forward(q, k, v, causal, scale, window, path, config)
+    def forward(ctx, q, k, v, causal, scale, window, plan):
+        out, lse = plan(q, k, v)
         ctx.save_for_backward(q, k, v, out, lse)
         ctx.options = causal, scale, window
         ctx.mark_non_differentiable(lse)
@@ -254,14 +275,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx, dout, dlse):
         from kernels.attention.backward import attention_backward
 
-        return *attention_backward(dout, *ctx.saved_tensors, *ctx.options), *[None] * 6
-
-
-@by_metadata
-def _plan(q, k, v, scale, window, path) -> tuple:
-    """(scale, path, config) of checked arguments."""
-    scale = check_attention(q, k, v, scale, window)
-    return scale, *choose(FORWARD, q.shape[3], path, q.device, is_addressable(q, k, v), window is not None)
+        return *attention_backward(dout, *ctx.saved_tensors, *ctx.options), *[None] * 4
 
 
 def flash_attention(
@@ -302,7 +316,7 @@ def flash_attention(
         On a Hopper GPU 'hopper' is the default where it applies. It copies tensors that TMA cannot address. Gluon is
         never interpreted: in the interpreter, and so under the meter, watch and portrait, the default is a Triton path.
     """
-    scale, path, config = _plan(q, k, v, scale, window, path)
-    function = _Attention.apply if wants_grad(q, k, v) else _forward
-    out, lse = function(q, k, v, causal, scale, window, path, config, return_lse)
+    trains = wants_grad(q, k, v)
+    scale, plan = _plan(q, k, v, causal, scale, window, path, return_lse or trains)
+    out, lse = _Attention.apply(q, k, v, causal, scale, window, plan) if trains else plan(q, k, v)
     return (out, lse) if return_lse else out

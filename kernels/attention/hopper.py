@@ -17,7 +17,7 @@ take to start their matmuls, so that their exponentials do not all come at once.
 interpreter.
 """
 
-from functools import cache
+from dataclasses import dataclass
 
 import torch
 
@@ -33,10 +33,12 @@ from instruments.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
-from kernels.attention.configs import FORWARD, HOPPER_KEYS, HOPPER_ROWS, check_attention
+from instruments.launcher import Launch
+from kernels.attention.configs import FORWARD, HOPPER_KEYS, HOPPER_ROWS, Operand, check_attention, plan_operand
 from kernels.attention.masks import LOG2E, MIN_SCORE
 from kernels.shared.arguments import check_no_grad
-from kernels.shared.device import device_of, is_hopper, tensor_descriptor
+from kernels.shared.device import device_of, is_hopper
+from kernels.shared.metadata import by_metadata
 
 CONFIGS = FORWARD["hopper"]  # by head_dim
 ROWS = gl.constexpr(HOPPER_ROWS)  # queries per warpgroup
@@ -378,40 +380,58 @@ def attention_hopper_kernel(
         )
 
 
-@cache
-def _layout(tile: tuple):
-    """The layout of a tile in shared memory, the same for fp16 and bf16; computing it takes the host microseconds."""
-    return gl.NVMMASharedLayout.get_default_for(list(tile), gl.float16)
+@dataclass(frozen=True)
+class HopperPlan:
+    """A call's plan. operands: q, k, v and out. returns_lse: whether lse is computed."""
+
+    operands: tuple[Operand, ...]
+    kernel: Launch
+    returns_lse: bool
+
+    def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple:
+        """(out, lse or None)."""
+        out = torch.empty_like(q, memory_format=torch.contiguous_format)
+        lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if self.returns_lse else None
+        self.kernel(*[describe(x) for describe, x in zip(self.operands, (q, k, v, out))], lse)
+        return out, lse
 
 
-def _describe(x: torch.Tensor, rows: int):
-    """A descriptor of tiles of so many rows; of a copy where TMA cannot address the tensor."""
-    strides = [stride for stride, size in zip(x.stride()[:3], x.shape) if size > 1]  # any other is never used
-    if x.stride(3) != 1 or x.data_ptr() % 16 or not all(stride % 8 == 0 < stride for stride in strides):
-        x = x.clone(memory_format=torch.contiguous_format)  # contiguous() would return a misaligned tensor itself
-    strides = [stride if size > 1 else x.shape[3] for stride, size in zip(x.stride()[:3], x.shape)]
-    tile = 1, 1, rows, x.shape[3]
-    return tensor_descriptor(x, x.shape, [*strides, 1], tile, _layout(tile))
-
-
-def launch(q, k, v, causal: bool, scale: float, return_lse: bool = False, programs: int = 132) -> tuple:
-    """(out, lse or None) of arguments that `flash_attention` has checked, none of them empty."""
+def plan_launch(q, k, v, causal: bool, scale: float, return_lse: bool = False, programs: int = 132) -> HopperPlan:
+    """The plan for arguments like these, which `flash_attention` has checked, none of them empty."""
     batch, heads, queries, head_dim = q.shape
     config = CONFIGS[head_dim]
-    out = torch.empty_like(q, memory_format=torch.contiguous_format)
-    lse = torch.empty(q.shape[:3], dtype=torch.float32, device=q.device) if return_lse else None
+    out = torch.empty(q.shape, dtype=q.dtype, device="meta")  # strides and alignment as of the real one
     blocks = cdiv(queries, config["WARPGROUPS"] * HOPPER_ROWS)
     paired = causal and SHARING[head_dim] * batch * heads > programs
     rows = HOPPER_ROWS, HOPPER_KEYS, HOPPER_KEYS, HOPPER_ROWS
-    descriptors = [_describe(x, n) for x, n in zip((q, k, v, out), rows)]
     # fmt: off
-    attention_hopper_kernel[(min(programs, batch * heads * blocks),)](
-        *descriptors, lse,
+    kernel = Launch(
+        attention_hopper_kernel, (min(programs, batch * heads * blocks),),
         heads, heads // k.shape[1], queries, k.shape[2], batch * heads, blocks, scale * LOG2E.value,
         CAUSAL=causal, PAIRED=paired, **config, num_warps=4,
     )
     # fmt: on
-    return out, lse
+    return HopperPlan(tuple(plan_operand(x, n) for x, n in zip((q, k, v, out), rows)), kernel, return_lse)
+
+
+def launch(q, k, v, causal: bool, scale: float, return_lse: bool = False, programs: int = 132) -> tuple:
+    """(out, lse or None) by a plan that is not kept."""
+    return plan_launch(q, k, v, causal, scale, return_lse, programs)(q, k, v)
+
+
+@by_metadata
+def _plan(q, k, v, causal, scale, return_lse) -> HopperPlan | None:
+    """The plan of `flash_attention_hopper`, whose arguments it checks; None where there is nothing to compute."""
+    scale = check_attention(q, k, v, scale)
+    check_no_grad("flash_attention_hopper", q=q, k=k, v=v)
+    if q.shape[3] not in CONFIGS:
+        raise ValueError(f"q: got a head_dim of {q.shape[3]}, expected {' or '.join(map(str, CONFIGS))}")
+    if not is_hopper(q.device):
+        device = torch.cuda.get_device_name(q.device) if q.is_cuda else q.device
+        raise ValueError(f"q: got device {device}, expected a Hopper GPU (9.0); flash_attention runs on others too")
+    if not (q.numel() and k.numel()):
+        return None
+    return plan_launch(q, k, v, causal, scale, return_lse, device_of(q.device).sms)
 
 
 def flash_attention_hopper(
@@ -442,15 +462,9 @@ def flash_attention_hopper(
     Note:
         Tensors that TMA cannot address are copied.
     """
-    scale = check_attention(q, k, v, scale)
-    check_no_grad("flash_attention_hopper", q=q, k=k, v=v)
-    if q.shape[3] not in CONFIGS:
-        raise ValueError(f"q: got a head_dim of {q.shape[3]}, expected {' or '.join(map(str, CONFIGS))}")
-    if not is_hopper(q.device):
-        device = torch.cuda.get_device_name(q.device) if q.is_cuda else q.device
-        raise ValueError(f"q: got device {device}, expected a Hopper GPU (9.0); flash_attention runs on others too")
-    if q.numel() and k.numel():
-        out, lse = launch(q, k, v, causal, scale, return_lse, device_of(q.device).sms)
+    plan = _plan(q, k, v, causal, scale, return_lse)
+    if plan:
+        out, lse = plan(q, k, v)
     else:
         out = torch.zeros_like(q, memory_format=torch.contiguous_format)
         lse = q.new_full(q.shape[:3], float("-inf"), dtype=torch.float32)

@@ -13,7 +13,7 @@ Sources: one launch for all experts is from MegaBlocks (Gale et al., 2022), the 
 et al., 2024). In decode a group has few rows, and tiles have 16.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from instruments import backend
 from instruments.backend import cdiv, next_power_of_2, tl, triton
 from instruments.gpus import GPU, GPUS
+from instruments.launcher import Launch
 from instruments.traffic import Traffic
 from kernels.grouped_matmul import hopper, persistent
 from kernels.matmul.tile_order import ragged_ends, ragged_tile
@@ -228,18 +229,44 @@ def _many_rows(slots: int, groups: int) -> bool:
     return slots > FEW * groups and backend.mode() == "compiled"
 
 
-@by_metadata
-def _plan(x, weight, offsets, rows, activation, path, sms) -> tuple[int, int, GroupedPlan | None]:
-    """(slots, N, the plan) of checked arguments; no plan where y is empty or all zeros."""
-    _check(x, weight, offsets, rows, activation)
-    if sms is not None and not sms >= 1:
-        raise ValueError(f"sms: got {sms}, expected at least 1")
-    slots, groups, paths = (x if rows is None else rows).shape[0], weight.shape[0], PORTABLE
-    N = weight.shape[2] // (2 if activation else 1)
-    if not slots * N * x.shape[1]:
-        return slots, N, None
+@dataclass(frozen=True)
+class GroupedCall:
+    """A call's plan. shape: of y. launch: of x, weight, offsets, rows and y; None where y is empty or all zeros."""
+
+    shape: tuple[int, int]
+    launch: Callable | None
+
+    def __call__(self, x, weight, offsets, rows=None) -> torch.Tensor:
+        y = torch.empty(self.shape, dtype=x.dtype, device=x.device)
+        if self.launch is None:
+            return y.zero_()
+        self.launch(x, weight, offsets, rows, y)
+        return y
+
+
+def plan_call(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    slots: int,
+    gathered: bool,
+    activation: str | None,
+    path: str | None = None,
+    sms: int | None = None,
+) -> GroupedCall:
+    """The plan of a call with tensors like these, checked already.
+
+    Args:
+        x: only metadata matter, and not the device, which is the weight's.
+        slots: rows of y.
+        gathered: whether `rows` is given.
+    """
+    groups, K, paths = *weight.shape[:2], PORTABLE
+    swiglu = activation is not None
+    N = weight.shape[2] // (2 if swiglu else 1)
+    if not slots * N * K:
+        return GroupedCall((slots, N), None)
+    y = torch.empty((slots, N), dtype=x.dtype, device="meta")  # strides and alignment as of the real one
     if path in TMA_PATHS or path is None and _many_rows(slots, groups):
-        y = torch.empty((slots, N), dtype=x.dtype, device="meta")  # strides and alignment as of the real one
         paths = [name for name, kernel in TMA_PATHS.items() if kernel.takes(x, weight, y)]
         if path and path not in paths:
             raise ValueError(
@@ -247,10 +274,31 @@ def _plan(x, weight, offsets, rows, activation, path, sms) -> tuple[int, int, Gr
                 "16 bits that tensor descriptors can address, on a GPU that has them; for 'hopper' a Hopper GPU"
             )
         paths = (*paths, *PORTABLE)
-    gpu = device_of(x.device)
+    gpu = device_of(weight.device)
     if sms is not None:
         gpu = replace(gpu, sms=min(sms, gpu.sms))
-    return slots, N, grouped_plan(slots, groups, N, activation is not None, x.itemsize, path, gpu, paths)
+    plan = grouped_plan(slots, groups, N, swiglu, x.itemsize, path, gpu, paths)
+    if plan.path in TMA_PATHS:
+        return GroupedCall((slots, N), TMA_PATHS[plan.path].plan_call(x, weight, gathered, y, swiglu, plan))
+    even = K % plan.tile["BLOCK_K"] == 0 and N % plan.tile["BLOCK_N"] == 0
+    launch = Launch(
+        grouped_matmul_kernel, (plan.programs,),
+        groups, K, N,
+        *x.stride(), *weight.stride(), N * weight.stride(2),
+        SWIGLU=swiglu, EVEN=even, GROUP_M=plan.group_m, BLOCK_E=next_power_of_2(groups), **plan.tile,
+    )  # fmt: skip
+    return GroupedCall((slots, N), launch)
+
+
+@by_metadata
+def _plan(x, weight, offsets, rows, activation, path, sms) -> GroupedCall:
+    """The plan of a call, whose arguments it checks."""
+    _check(x, weight, offsets, rows, activation)
+    if sms is not None and not sms >= 1:
+        raise ValueError(f"sms: got {sms}, expected at least 1")
+    plan = plan_call(x, weight, len(x if rows is None else rows), rows is not None, activation, path, sms)
+    check_no_grad("grouped_matmul", x=x, weight=weight)
+    return plan
 
 
 def gathers_first(x: torch.Tensor, weight: torch.Tensor, slots: int) -> bool:
@@ -294,24 +342,7 @@ def grouped_matmul(
         not checked. The function is not differentiable: the gradient of x is grouped_matmul(dy, weight.mT, offsets),
         that of the weight `grouped_matmul_weight_gradient`.
     """
-    slots, N, plan = _plan(x, weight, offsets, rows, activation, path, sms)
-    check_no_grad("grouped_matmul", x=x, weight=weight)
-    y = torch.empty((slots, N), dtype=x.dtype, device=x.device)
-    if plan is None:
-        return y.zero_()
-    swiglu = activation is not None
-    if plan.path in TMA_PATHS:
-        TMA_PATHS[plan.path].launch(x, weight, offsets, rows, y, swiglu, plan.tile, plan.programs, plan.group_m)
-        return y
-    groups, K = weight.shape[:2]
-    even = K % plan.tile["BLOCK_K"] == 0 and N % plan.tile["BLOCK_N"] == 0
-    grouped_matmul_kernel[(plan.programs,)](
-        x, weight, offsets, rows, y,
-        groups, K, N,
-        *x.stride(), *weight.stride(), N * weight.stride(2),
-        SWIGLU=swiglu, EVEN=even, GROUP_M=plan.group_m, BLOCK_E=next_power_of_2(groups), **plan.tile,
-    )  # fmt: skip
-    return y
+    return _plan(x, weight, offsets, rows, activation, path, sms)(x, weight, offsets, rows)
 
 
 def grouped_matmul_traffic(

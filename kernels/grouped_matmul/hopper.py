@@ -18,6 +18,7 @@ A tile may reach beyond the end of its group. That does no harm, because those r
 by a descriptor whose rows end where the coordinates say (`ragged` in persistent.py). sm_90 only; never interpreted.
 """
 
+from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -37,9 +38,10 @@ from instruments.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from instruments.launcher import Launch
 from kernels.grouped_matmul import persistent
 from kernels.grouped_matmul.persistent import RAGGED
-from kernels.shared.device import is_hopper, tensor_descriptor
+from kernels.shared.device import DescriptorPlan, is_hopper
 from kernels.shared.tiles import LOG2E
 
 ROWS = gl.constexpr(64)  # of a warpgroup: the M of one wgmma instruction
@@ -339,31 +341,35 @@ def _layout(rank: int):
     return gl.NVMMASharedLayout(swizzle_byte_width=LINE.value, element_bitwidth=16, rank=rank)
 
 
-def _describe(tensor: torch.Tensor, tile: list[int], shape: list | None = None, strides: list | None = None):
-    """A descriptor with such tiles of a 16-bit tensor, with the tensor's own shape and strides by default."""
-    shape, strides = shape or tensor.shape, strides or tensor.stride()
-    return tensor_descriptor(tensor, shape, strides, tile, _layout(len(tile)))
-
-
 def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether the device is a Hopper GPU and TMA can address x, y, and the weight or its .mT as they lie."""
-    return backend.mode() == "compiled" and is_hopper(x.device) and persistent.takes(x, weight, y)
+    """Whether the weight's device is a Hopper GPU and TMA can address x, y, and the weight or its .mT as they lie."""
+    return backend.mode() == "compiled" and is_hopper(weight.device) and persistent.takes(x, weight, y)
 
 
-def launch(x, weight, offsets, rows, y, swiglu: bool, tile: dict, programs: int, group_m: int):
-    """Compute y of `grouped_matmul`, which has checked the arguments; `takes` accepts them.
+@dataclass(frozen=True)
+class HopperCall(persistent.PersistentCall):
+    """The launch of a plan, with a queue beside the tensors."""
 
-    tile: as for the Triton kernels, with this file's BLOCK_M and BLOCK_K; num_stages is the number of slots.
-    """
-    block_n = tile["BLOCK_N"]
+    def __call__(self, x, weight, offsets, rows, y):
+        queue = torch.zeros(1, dtype=torch.int32, device=y.device)
+        self.kernel(self.x(x) if self.x else x, self.weight(weight), self.y(y), queue, offsets, rows)
+
+
+def plan_call(x, weight, gathered: bool, y, swiglu: bool, plan) -> HopperCall:
+    """As in persistent.py, with this file's BLOCK_M and BLOCK_K; num_stages is the number of slots."""
+    block_n = plan.tile["BLOCK_N"]
     transposed = not persistent.describable(weight)
     part = block_n if swiglu else block_n // 2  # columns of a tile's left part, and of its right
-    weight_box = [1, part, BLOCK_K.value] if transposed else [1, BLOCK_K.value, part]
-    grouped_hopper_kernel[(programs,)](
-        _describe(x, [BLOCK_M.value, BLOCK_K.value]) if rows is None else x,
-        _describe(weight.mT if transposed else weight, weight_box),
-        _describe(y, [1, 1, ROWS.value, part // 2], *persistent.ragged(y)),
-        torch.zeros(1, dtype=torch.int32, device=y.device), offsets, rows,
-        x.shape[1], y.shape[1], len(weight), x.stride(0) // 8,
-        BLOCK_N=block_n, SLOTS=tile["num_stages"], GROUP_M=group_m, TRANSPOSED=transposed, SWIGLU=swiglu, num_warps=4,
+    matrix, box = (weight.mT, [1, part, BLOCK_K.value]) if transposed else (weight, [1, BLOCK_K.value, part])
+    kernel = Launch(
+        grouped_hopper_kernel, (plan.programs,),
+        x.shape[1], y.shape[1], weight.shape[0], x.stride(0) // 8,
+        BLOCK_N=block_n, SLOTS=plan.tile["num_stages"], GROUP_M=plan.group_m,
+        TRANSPOSED=transposed, SWIGLU=swiglu, num_warps=4,
     )  # fmt: skip
+    return HopperCall(
+        None if gathered else DescriptorPlan(x.shape, x.stride(), [BLOCK_M.value, BLOCK_K.value], _layout(2)),
+        DescriptorPlan(matrix.shape, matrix.stride(), box, _layout(3)),
+        DescriptorPlan(*persistent.ragged(y), [1, 1, ROWS.value, part // 2], _layout(4)),
+        kernel,
+    )

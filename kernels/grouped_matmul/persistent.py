@@ -10,11 +10,14 @@ No descriptor covers rows that are still to be gathered. They are loaded row by 
 two accumulators per tile, or with rows to gather, the flattened loop was slower on an H200 than a nested one.
 """
 
+from dataclasses import dataclass
+
 import torch
 
 from instruments.backend import next_power_of_2, tl, triton
+from instruments.launcher import Launch
 from kernels.matmul.tile_order import ragged_ends, ragged_tile
-from kernels.shared.device import has_descriptors, tensor_descriptor
+from kernels.shared.device import DescriptorPlan, has_descriptors
 from kernels.shared.tiles import LOG2E
 
 #: Rows of a ragged descriptor: so many that no coordinate overflows, and more than any y has.
@@ -88,8 +91,8 @@ def describable(tensor: torch.Tensor) -> bool:
 
 
 def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
-    """Whether the device has descriptors and they can address the operands, whose rows are not gathered."""
-    if x.element_size() != 2 or not has_descriptors(x.device, SHARED):
+    """Whether the weight's device has descriptors and they can address the operands, whose rows are not gathered."""
+    if x.element_size() != 2 or not has_descriptors(weight.device, SHARED):
         return False
     return describable(x) and describable(y) and (describable(weight) or describable(weight.mT))
 
@@ -104,30 +107,40 @@ def ragged(y: torch.Tensor) -> tuple[list, list]:
     return [extent, extent, RAGGED.value, y.shape[1]], [2**34 - pitch, pitch, pitch, 1]
 
 
-def launch(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    offsets: torch.Tensor,
-    rows: torch.Tensor | None,
-    y: torch.Tensor,
-    swiglu: bool,
-    tile: dict,
-    programs: int,
-    group_m: int,
-):
-    """Compute y of `grouped_matmul`, which has checked the arguments; `takes` accepts them."""
-    groups, K, N = len(weight), x.shape[1], y.shape[1]
-    m, n, k = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
+@dataclass(frozen=True)
+class PersistentCall:
+    """The launch of a plan. Descriptors: of x, None where rows are gathered; of the weight, which may be read as its
+    .mT; of y."""
+
+    x: DescriptorPlan | None
+    weight: DescriptorPlan
+    y: DescriptorPlan
+    kernel: Launch
+
+    def __call__(self, x, weight, offsets, rows, y):
+        self.kernel(self.x(x) if self.x else x, self.weight(weight), offsets, rows, self.y(y))
+
+
+def plan_call(x, weight, gathered: bool, y, swiglu: bool, plan) -> PersistentCall:
+    """The launch of `grouped_matmul` for tensors like these, which it has checked; `takes` accepts them.
+
+    Args:
+        gathered: whether x has a row for each token, not for each slot.
+        plan: a GroupedPlan.
+    """
+    groups, K, N = weight.shape[0], x.shape[1], y.shape[1]
+    m, n, k = plan.tile["BLOCK_M"], plan.tile["BLOCK_N"], plan.tile["BLOCK_K"]
     transposed = not describable(weight)
-
-    def describe(tensor, box):
-        return tensor_descriptor(tensor, tensor.shape, tensor.stride(), box)
-
-    grouped_matmul_persistent_kernel[(programs,)](
-        describe(x, [m, k]) if rows is None else x,
-        describe(weight.mT, [1, n, k]) if transposed else describe(weight, [1, k, n]),
-        offsets, rows, tensor_descriptor(y, *ragged(y), [1, 1, m, n // 2]),
+    matrix, box = (weight.mT, [1, n, k]) if transposed else (weight, [1, k, n])
+    kernel = Launch(
+        grouped_matmul_persistent_kernel, (plan.programs,),
         groups, K, N, x.stride(0),
-        TRANSPOSED=transposed, SWIGLU=swiglu, EVEN=K % k == 0, FLATTEN=rows is None and not swiglu, GROUP_M=group_m,
-        BLOCK_E=next_power_of_2(groups), **tile,
+        TRANSPOSED=transposed, SWIGLU=swiglu, EVEN=K % k == 0, FLATTEN=not gathered and not swiglu,
+        GROUP_M=plan.group_m, BLOCK_E=next_power_of_2(groups), **plan.tile,
     )  # fmt: skip
+    return PersistentCall(
+        None if gathered else DescriptorPlan(x.shape, x.stride(), [m, k]),
+        DescriptorPlan(matrix.shape, matrix.stride(), box),
+        DescriptorPlan(*ragged(y), [1, 1, m, n // 2]),
+        kernel,
+    )

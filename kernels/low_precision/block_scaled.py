@@ -14,7 +14,6 @@ import torch
 
 from instruments.backend import tl, triton
 from instruments.traffic import Traffic
-from kernels.low_precision import hopper
 from kernels.low_precision.scaled import (
     GROUP_M,
     TILE,
@@ -91,13 +90,13 @@ def block_scaled_matmul(
     Raises:
         ValueError: names the argument.
     """
-    path = plan_matmul(x, weight, (X_SCHEME,), (WEIGHT_SCHEME,), out_dtype, path)
+    plan = plan_matmul(x, weight, (X_SCHEME,), (WEIGHT_SCHEME,), out_dtype, path)
     (M, K), N = x.codes.shape, weight.codes.shape[0]
     y = torch.empty((M, N), dtype=out_dtype, device=x.codes.device)
     if not K:
         y.zero_()
-    elif y.numel() and path == "hopper":
-        hopper.launch(x, weight, y)
+    elif plan:
+        plan(x, weight, y)
     elif y.numel():
         tile, emulated = plan_of(y.device)
         codes = (as_bytes(q.codes) if emulated else q.codes for q in (x, weight))

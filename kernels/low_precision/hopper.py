@@ -32,8 +32,9 @@ from instruments.gluon import (
     warpgroup_mma,
     warpgroup_mma_wait,
 )
+from instruments.launcher import Launch
 from kernels.quantization.schemes import Quantized
-from kernels.shared.device import device_of, is_hopper, tensor_descriptor
+from kernels.shared.device import DescriptorPlan, device_of, is_hopper
 
 WARPGROUP_ROWS = 64  # rows of a warpgroup, which one instruction multiplies
 SWIZZLE = 128  # bytes of a row of a tile in shared memory
@@ -291,20 +292,23 @@ def _layout(swizzle: int, bits: int, rank: int):
     return gl.NVMMASharedLayout(swizzle_byte_width=swizzle, element_bitwidth=bits, rank=rank)
 
 
-def _describe(matrix: torch.Tensor, rows: int, cols: int = SWIZZLE):
-    """A descriptor of tiles [rows, cols]."""
+def _tiles(matrix: torch.Tensor, rows: int, cols: int = SWIZZLE) -> DescriptorPlan:
+    """Of descriptors of contiguous matrices like this one, in tiles [rows, cols]."""
     layout = _layout(SWIZZLE, 8 * matrix.element_size(), 2)
-    return tensor_descriptor(matrix, matrix.shape, matrix.stride(), [rows, cols], layout)
+    return DescriptorPlan(matrix.shape, (matrix.shape[1], 1), [rows, cols], layout)
 
 
-def _describe_columns(scales: torch.Tensor):
-    """(descriptor of x's scales [M, blocks], transposed, in tiles of ROWS; the pitch): a column starts at a multiple of
-    16 bytes, as TMA requires."""
+def _pitch(rows: int) -> int:
+    """Elements from column to column of `_columns`."""
+    return -(-rows // 4) * 4
+
+
+def _columns(scales: torch.Tensor) -> torch.Tensor:
+    """x's scales [M, blocks], transposed and flat: a column starts at a multiple of 16 bytes, as TMA requires."""
     rows, blocks = scales.shape
-    pitch = -(-rows // 4) * 4
-    columns = scales.new_empty(blocks, pitch)
+    columns = scales.new_empty(blocks, _pitch(rows))
     columns[:, :rows] = scales.t()
-    return tensor_descriptor(columns.view(-1), [columns.numel()], [1], [WARPGROUP_ROWS], _layout(0, 32, 1)), pitch
+    return columns.view(-1)
 
 
 def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
@@ -314,26 +318,54 @@ def takes(x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> bool:
     return all(m.shape[1] * m.element_size() % 16 == 0 and m.data_ptr() % 16 == 0 for m in (x, weight, y))
 
 
-def launch(x: Quantized, weight: Quantized, y: torch.Tensor, promote: bool = True, plan: Fp8HopperPlan | None = None):
-    """y [M, N] = x @ weight.T, of arguments that `scaled_matmul` or `block_scaled_matmul` checked, none of them empty.
+@dataclass(frozen=True)
+class Fp8Call:
+    """A call's plan. x, weight, y: of descriptors of codes and of y. columns: of the descriptor of x's block scales,
+    which are transposed first, so that the 64 of a warpgroup are adjacent; None for other scales."""
 
-    Note:
-        Block scales are always promoted; x's are transposed first, so that the 64 of a warpgroup are adjacent.
+    x: DescriptorPlan
+    weight: DescriptorPlan
+    y: DescriptorPlan
+    columns: DescriptorPlan | None
+    kernel: Launch
+
+    def __call__(self, x: Quantized, weight: Quantized, y: torch.Tensor):
+        """y = x @ weight.T."""
+        scales = self.columns(_columns(x.scales)) if self.columns else x.scales
+        self.kernel(self.x(x.codes), self.weight(weight.codes), self.y(y), scales, weight.scales)
+
+
+def plan_call(
+    x: Quantized, weight: Quantized, y: torch.Tensor, promote: bool = True, plan: Fp8HopperPlan | None = None
+) -> Fp8Call:
+    """The plan for arguments like these, none of them empty. Block scales are always promoted.
+
+    Args:
+        y: [M, N]; of its metadata only shape and dtype matter.
     """
-    (M, N), K, sms = y.shape, weight.codes.shape[1], device_of(y.device).sms
+    (M, N), K, sms = y.shape, weight.codes.shape[1], device_of(weight.codes.device).sms
     plan = plan or choose_plan(M, N, sms, promote)
-    block_scales = x.scheme.block[1] is not None
+    block_scales, columns = x.scheme.block[1] is not None, None
+    x_step, weight_step = (int(q.scheme.block[0] == 1) for q in (x, weight))
     if block_scales:
-        x_scale, x_step = _describe_columns(x.scales)
-        weight_step = 0
-    else:
-        x_scale = x.scales
-        x_step, weight_step = (int(q.scheme.block[0] == 1) for q in (x, weight))
+        x_step, weight_step = _pitch(M), 0
+        columns = DescriptorPlan([x.scales.shape[1] * x_step], [1], [WARPGROUP_ROWS], _layout(0, 32, 1))
     tiles = plan.tiles(M, N)
-    fp8_hopper_kernel[(min(sms, tiles),)](
-        _describe(x.codes, WARPGROUP_ROWS), _describe(weight.codes, plan.block_n),
-        _describe(y, WARPGROUP_ROWS, plan.out_n * 2 // y.element_size()),
-        x_scale, weight.scales, M, N, K, tiles, x_step, weight_step,
+    kernel = Launch(
+        fp8_hopper_kernel, (min(sms, tiles),),
+        M, N, K, tiles, x_step, weight_step,
         PROMOTE=promote, BLOCK_SCALES=block_scales,
         WARPGROUPS=plan.warpgroups, SLOTS=plan.slots, REGISTERS=plan.registers, num_warps=4,
     )  # fmt: skip
+    return Fp8Call(
+        _tiles(x.codes, WARPGROUP_ROWS),
+        _tiles(weight.codes, plan.block_n),
+        _tiles(y, WARPGROUP_ROWS, plan.out_n * 2 // y.element_size()),
+        columns,
+        kernel,
+    )
+
+
+def launch(x: Quantized, weight: Quantized, y: torch.Tensor, promote: bool = True, plan: Fp8HopperPlan | None = None):
+    """y = x @ weight.T by a plan that is not kept."""
+    plan_call(x, weight, y, promote, plan)(x, weight, y)

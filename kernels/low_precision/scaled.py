@@ -96,9 +96,16 @@ def plan_of(device: torch.device) -> tuple[dict, bool]:
 
 @by_metadata
 def plan_matmul(
-    x: Quantized, weight: Quantized, x_schemes: tuple, weight_schemes: tuple, out_dtype: torch.dtype, path: str | None
-) -> str:
-    """The path of x @ weight.T. Raises ValueError unless it is defined, in these schemes and out_dtype."""
+    x: Quantized,
+    weight: Quantized,
+    x_schemes: tuple,
+    weight_schemes: tuple,
+    out_dtype: torch.dtype,
+    path: str | None,
+    accumulate: str = "promoted",
+) -> hopper.Fp8Call | None:
+    """The plan of x @ weight.T on path 'hopper', else None. Raises ValueError unless the matmul is defined, in these
+    schemes and out_dtype."""
     check_quantized("x", x, x_schemes)
     check_quantized("weight", weight, weight_schemes, like=x.codes)
     if len(weight.shape) != 2 or weight.shape[1] != x.shape[-1]:
@@ -107,12 +114,18 @@ def plan_matmul(
         )
     if out_dtype not in OUT_DTYPES:
         raise ValueError(f"out_dtype: got {out_dtype}, expected one of {', '.join(map(str, OUT_DTYPES))}")
-    return _choose_path(path, x.codes, weight.codes, out_dtype)
+    # strides and alignment as of the real one
+    y = torch.empty((len(x.codes), len(weight.codes)), dtype=out_dtype, device="meta")
+    path = _choose_path(path, x.codes, weight.codes, y)
+    if accumulate not in ("promoted", "fast"):
+        raise ValueError(f"accumulate: got {accumulate!r}, expected 'promoted' or 'fast'")
+    if path == "hopper" and y.numel() and x.codes.shape[1]:
+        return hopper.plan_call(x, weight, y, accumulate == "promoted")
+    return None
 
 
-def _choose_path(path: str | None, x: torch.Tensor, weight: torch.Tensor, out_dtype: torch.dtype) -> str:
+def _choose_path(path: str | None, x: torch.Tensor, weight: torch.Tensor, y: torch.Tensor) -> str:
     """`path` if it takes codes x and weight; for None, hopper where it does, else plain."""
-    y = torch.empty((len(x), len(weight)), dtype=out_dtype, device="meta")  # strides and alignment as of the real one
     on_hopper = backend.mode() == "compiled" and hopper.takes(x, weight, y)
     if path not in (None, "plain", "hopper") or path == "hopper" and not on_hopper:
         raise ValueError(
@@ -145,15 +158,13 @@ def scaled_matmul(
     Raises:
         ValueError: names the argument.
     """
-    path = plan_matmul(x, weight, FP8_SCHEMES, FP8_SCHEMES, out_dtype, path)
-    if accumulate not in ("promoted", "fast"):
-        raise ValueError(f"accumulate: got {accumulate!r}, expected 'promoted' or 'fast'")
+    plan = plan_matmul(x, weight, FP8_SCHEMES, FP8_SCHEMES, out_dtype, path, accumulate)
     (M, K), N = x.codes.shape, weight.codes.shape[0]
     y = torch.empty((M, N), dtype=out_dtype, device=x.codes.device)
     if not K:
         y.zero_()
-    elif y.numel() and path == "hopper":
-        hopper.launch(x, weight, y, accumulate == "promoted")
+    elif plan:
+        plan(x, weight, y)
     elif y.numel():
         tile, emulated = plan_of(y.device)
         codes = (as_bytes(q.codes) if emulated else q.codes for q in (x, weight))

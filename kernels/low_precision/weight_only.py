@@ -32,6 +32,7 @@ import torch
 
 from instruments.backend import next_power_of_2, tl, triton
 from instruments.gpus import GPU, GPUS
+from instruments.launcher import Launch
 from instruments.traffic import Traffic
 from kernels.low_precision.weight_only_unpack import (
     flip_signs,
@@ -329,7 +330,6 @@ def _as_words(codes: torch.Tensor) -> torch.Tensor:
     return codes.view(torch.int32)
 
 
-@by_metadata
 def _check(x, weight, path):
     check_tensor("x", x, dtypes=X_DTYPES)
     if not isinstance(weight, Quantized):
@@ -355,32 +355,71 @@ def _check(x, weight, path):
     check_no_grad("weight_only_matmul", x=x)
 
 
-def _decode(x, weights, y, sizes, form, launch_plan):
-    """y = x @ weight^T for few rows of x. weights: codes, scales and tensor scale; sizes: (words per row, their row
-    stride, scales per row); form: FORMAT and GROUP."""
-    (M, K), N, tile, words = x.shape, y.shape[1], launch_plan.tile, sizes[0]
-    partial = None
-    if launch_plan.splits > 1:
-        partial = torch.empty((launch_plan.splits, M, N), dtype=torch.float32, device=x.device)
-    per_word = 4 if form["FORMAT"] == "int8" else 8
-    whole_tiles = N % tile["BLOCK_N"] == 0 and words % (tile["SLICES"] * tile["WORDS"]) == 0 and K == words * per_word
-    weight_only_decode_kernel[(ceil(N / tile["BLOCK_N"]), launch_plan.splits)](
-        x, *weights, partial, y, M, N, K, *x.stride(), *sizes, launch_plan.split_words, **form, EVEN=whole_tiles, **tile
-    )
-    if partial is not None:
-        sum_splits_kernel[(ceil(M * N / SUM_BLOCK),)](partial, y, M * N, launch_plan.splits, SUM_BLOCK)
+@dataclass(frozen=True)
+class DecodeCall:
+    """A call's plan for few rows of x. kernel, then, where it splits rows of the weight, adding: the launches. partial:
+    [splits, M, N]."""
+
+    partial: tuple[int, int, int]
+    kernel: Launch
+    adding: Launch | None
+
+    def __call__(self, x, weights, y):
+        partial = torch.empty(self.partial, dtype=torch.float32, device=x.device) if self.adding else None
+        self.kernel(x, *weights, partial, y)
+        if self.adding:
+            self.adding(partial, y)
 
 
-def _prefill(x, weights, y, sizes, form, launch_plan):
-    """The same for many rows of x, which are copied in the order of the parts first."""
-    (M, K), N, tile = x.shape, y.shape[1], launch_plan.tile
-    parts = 2 if form["FORMAT"] == "int8" else 4
-    blocks = ceil(2 * parts * sizes[0] / tile["BLOCK_K"])
-    cols = blocks * tile["BLOCK_K"]
-    ordered = torch.empty((M, cols), dtype=x.dtype, device=x.device)
-    order_by_parts_kernel[(M, blocks)](x, ordered, K, *x.stride(), cols, parts, tile["BLOCK_K"], num_warps=1)
-    weight_only_prefill_kernel[(ceil(M / tile["BLOCK_M"]) * ceil(N / tile["BLOCK_N"]),)](
-        ordered, *weights, y, M, N, cols, *sizes, **form, GROUP_N=GROUP_N, **tile
+@dataclass(frozen=True)
+class PrefillCall:
+    """A call's plan for many rows of x, which are copied in the order of the parts first. ordered: [M, cols]."""
+
+    ordered: tuple[int, int]
+    ordering: Launch
+    kernel: Launch
+
+    def __call__(self, x, weights, y):
+        ordered = torch.empty(self.ordered, dtype=x.dtype, device=x.device)
+        self.ordering(x, ordered)
+        self.kernel(ordered, *weights, y)
+
+
+def _operands(weight: Quantized) -> tuple:
+    """(codes as words, scales, tensor scale), as the kernels take them."""
+    scales = weight.scales.contiguous()
+    if weight.scheme.scale_format == "e4m3":
+        scales = scales.view(torch.int8)
+    return _as_words(weight.codes), scales, weight.tensor_scale
+
+
+@by_metadata
+def plan_call(x, weight, path) -> DecodeCall | PrefillCall | str:
+    """The plan of a call, whose arguments it checks; else 'empty', 'zeros' or 'apart'."""
+    _check(x, weight, path)
+    (M, K), N, scheme = x.shape, weight.shape[0], weight.scheme
+    if not M * N * K:
+        return "zeros" if M * N else "empty"
+    launch_plan = plan(M, N, K, scheme, path, device_of(x.device))
+    if launch_plan.path == "apart":
+        return "apart"
+    (codes, scales, _), strides = _operands(weight), as_rows(x).stride()
+    tile, splits, words = launch_plan.tile, launch_plan.splits, codes.shape[1]
+    sizes = words, codes.stride(0), scales.shape[1]
+    form, parts = {"FORMAT": scheme.format, "GROUP": scheme.block[1] or 0}, 2 if scheme.format == "int8" else 4
+    if launch_plan.path == "decode":
+        even = N % tile["BLOCK_N"] == 0 and words % (tile["SLICES"] * tile["WORDS"]) == 0 and K == words * 2 * parts
+        kernel = Launch(
+            weight_only_decode_kernel, (ceil(N / tile["BLOCK_N"]), splits),
+            M, N, K, *strides, *sizes, launch_plan.split_words, **form, EVEN=even, **tile,
+        )  # fmt: skip
+        adding = Launch(sum_splits_kernel, (ceil(M * N / SUM_BLOCK),), M * N, splits, SUM_BLOCK) if splits > 1 else None
+        return DecodeCall((splits, M, N), kernel, adding)
+    blocks = ceil(2 * parts * words / tile["BLOCK_K"])
+    cols, grid = blocks * tile["BLOCK_K"], (ceil(M / tile["BLOCK_M"]) * ceil(N / tile["BLOCK_N"]),)
+    order = Launch(order_by_parts_kernel, (M, blocks), K, *strides, cols, parts, tile["BLOCK_K"], num_warps=1)
+    return PrefillCall(
+        (M, cols), order, Launch(weight_only_prefill_kernel, grid, M, N, cols, *sizes, **form, GROUP_N=GROUP_N, **tile)
     )
 
 
@@ -403,23 +442,14 @@ def weight_only_matmul(x: torch.Tensor, weight: Quantized, *, path: str | None =
         Codes whose rows do not begin and end on 32-bit words are copied first. An MX scale may be from 2^-107 to 2^17,
         with fp16 from 2^-15 to 2^9; a larger one becomes infinite.
     """
-    _check(x, weight, path)
-    (M, K), N, scheme = x.shape, weight.shape[0], weight.scheme
-    y = torch.empty((M, N), dtype=x.dtype, device=x.device)
-    if not y.numel():
-        return y
-    if not K:
-        return y.zero_()
-    launch_plan = plan(M, N, K, scheme, path, device_of(x.device))
-    if launch_plan.path == "apart":
+    call = plan_call(x, weight, path)
+    if call == "apart":
         return matmul(x, dequantize(weight, x.dtype).T)
-    codes, scales, x = _as_words(weight.codes), weight.scales.contiguous(), as_rows(x)
-    if scheme.scale_format == "e4m3":
-        scales = scales.view(torch.int8)
-    sizes = codes.shape[1], codes.stride(0), scales.shape[1]
-    form = {"FORMAT": scheme.format, "GROUP": scheme.block[1] or 0}
-    run = _decode if launch_plan.path == "decode" else _prefill
-    run(x, (codes, scales, weight.tensor_scale), y, sizes, form, launch_plan)
+    y = torch.empty((x.shape[0], weight.shape[0]), dtype=x.dtype, device=x.device)
+    if call == "zeros":
+        y.zero_()
+    elif call != "empty":
+        call(as_rows(x), _operands(weight), y)
     return y
 
 

@@ -15,8 +15,9 @@ from functools import cache
 import torch
 
 from instruments.backend import cdiv, tl, triton
+from instruments.launcher import Launch
 from kernels.matmul.tile_order import grouped_tile
-from kernels.shared.device import device_of, tensor_descriptor
+from kernels.shared.device import DescriptorPlan, device_of
 
 GROUP_M = 8
 LARGE = {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3}
@@ -157,13 +158,19 @@ def is_describable(matrix: torch.Tensor, alignment: int = 16) -> bool:
     return matrix.data_ptr() % alignment == 0
 
 
+def pitch_of(matrix: torch.Tensor, alignment: int = 16) -> int:
+    """Elements from row to row of `aligned`."""
+    if is_describable(matrix, alignment):
+        return matrix.stride(0)
+    return cdiv(matrix.shape[1] * matrix.element_size(), LINE) * LINE // matrix.element_size()
+
+
 def aligned(matrix: torch.Tensor, alignment: int = 16) -> torch.Tensor:
     """The matrix itself if its rows begin on `alignment` bytes, else a copy whose rows begin on a LINE."""
     if is_describable(matrix, alignment):
         return matrix
     rows, cols = matrix.shape
-    pitch = cdiv(cols * matrix.element_size(), LINE) * LINE // matrix.element_size()
-    padded = torch.empty((rows, pitch), dtype=matrix.dtype, device=matrix.device)[:, :cols]
+    padded = torch.empty((rows, pitch_of(matrix, alignment)), dtype=matrix.dtype, device=matrix.device)[:, :cols]
     if is_describable(matrix) and cols * matrix.element_size() % 16 == 0:  # copies of 16-byte elements are faster
         padded.view(torch.complex128).copy_(matrix.view(torch.complex128))
     else:
@@ -171,37 +178,80 @@ def aligned(matrix: torch.Tensor, alignment: int = 16) -> torch.Tensor:
     return padded
 
 
-def launch_plan(a: torch.Tensor, b: torch.Tensor) -> tuple[bool, PersistentPlan]:
-    """(whether b is read as the transpose of a matrix with contiguous rows, the plan) for a [M, K] and b [K, N], none
-    of them empty. It depends on metadata alone."""
-    transposed = b.stride(0) == 1 and b.stride(1) != 1 or not is_describable(b) and is_describable(b.T)
-    return transposed, persistent_plan(a.shape[0], b.shape[1], a.shape[1], device_of(a.device).sms)
+@dataclass(frozen=True)
+class Operand:
+    """How a or b becomes a descriptor. copied: whether a descriptor cannot address it, or slowly; then what is copied
+    is its transpose if `transposed`."""
+
+    copied: bool
+    transposed: bool
+    alignment: int
+    descriptor: DescriptorPlan
+
+    def __call__(self, matrix: torch.Tensor):
+        if self.copied:
+            matrix = aligned(matrix.T if self.transposed else matrix, self.alignment)
+        return self.descriptor(matrix)
 
 
-def launch(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, transposed: bool, plan: PersistentPlan):
-    """c = a @ b for 16-bit a [M, K] and b [K, N], none of them empty, a contiguous c, and what `launch_plan` says.
-    Copies an operand that a descriptor cannot address, and b where the copy pays off."""
+def _operand(matrix: torch.Tensor, block: tuple[int, int], transposed: bool = False, alignment: int = 16) -> Operand:
+    """The Operand for matrices like this one, in tiles `block`; transposed: of the transpose."""
+    matrix = matrix.T if transposed else matrix
+    descriptor = DescriptorPlan(matrix.shape, (pitch_of(matrix, alignment), 1), block)
+    return Operand(not is_describable(matrix, alignment), transposed, alignment, descriptor)
+
+
+@dataclass(frozen=True)
+class PersistentCall:
+    """A call's plan. a, b, c: of descriptors; c is a pointer where there is none. summing: the second launch, if tiles
+    are split; partial: the shape of their parts."""
+
+    a: Operand
+    b: Operand
+    c: DescriptorPlan | None
+    kernel: Launch
+    partial: tuple
+    summing: Launch | None
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, c: torch.Tensor):
+        """c = a @ b; c is contiguous."""
+        partial = c  # without split tiles no program touches the parts
+        if self.summing:
+            partial = torch.empty(self.partial, dtype=torch.float32, device=c.device)
+        self.kernel(self.a(a), self.b(b), self.c(c) if self.c else c, partial)
+        if self.summing:
+            self.summing(partial, c)
+
+
+def plan_call(a: torch.Tensor, b: torch.Tensor) -> PersistentCall:
+    """The plan for 16-bit a [M, K] and b [K, N] like these, none of them empty. It copies an operand that a descriptor
+    cannot address, and b where the copy pays off."""
     (M, K), N = a.shape, b.shape[1]
-    a, b = aligned(a), aligned(b.T if transposed else b, SECTOR if M >= MANY_ROWS else 16)
+    transposed = b.stride(0) == 1 and b.stride(1) != 1 or not is_describable(b) and is_describable(b.T)
+    plan = persistent_plan(M, N, K, device_of(a.device).sms)
     tile = plan.tile
     m, n, k = tile["BLOCK_M"], tile["BLOCK_N"], tile["BLOCK_K"]
-    c_descriptor, partial = is_describable(c), c  # without split tiles no program touches the parts
-    if plan.split_tiles:
-        partial = torch.empty((plan.split_tiles, plan.parts, m, n), dtype=torch.float32, device=c.device)
-    matmul_persistent_kernel[(plan.programs,)](
-        tensor_descriptor(a, (M, K), a.stride(), (m, k)),
-        tensor_descriptor(b, b.shape, b.stride(), (n, k) if transposed else (k, n)),
-        tensor_descriptor(c, (M, N), (N, 1), (m, n // 2)) if c_descriptor else c,
-        partial,
+    c_descriptor = N * a.element_size() % 16 == 0
+    kernel = Launch(
+        matmul_persistent_kernel, (plan.programs,),
         M, N, K,
         plan.whole_tiles, plan.split_tiles, plan.parts, plan.part_k,
         B_TRANSPOSED=transposed, C_DESCRIPTOR=c_descriptor, SPLIT=plan.split_tiles > 0,
         GROUP_M=GROUP_M, **tile,
     )  # fmt: skip
+    summing = None
     if plan.split_tiles:
-        matmul_sum_parts_kernel[(plan.split_tiles * m // STRIP,)](
-            partial, c,
+        summing = Launch(
+            matmul_sum_parts_kernel, (plan.split_tiles * m // STRIP,),
             M, N,
             plan.whole_tiles, plan.parts,
             GROUP_M, m, n, ROWS=STRIP, num_warps=4,
         )  # fmt: skip
+    return PersistentCall(
+        _operand(a, (m, k)),
+        _operand(b, (n, k) if transposed else (k, n), transposed, SECTOR if M >= MANY_ROWS else 16),
+        DescriptorPlan((M, N), (N, 1), (m, n // 2)) if c_descriptor else None,
+        kernel,
+        (plan.split_tiles, plan.parts, m, n),
+        summing,
+    )

@@ -185,8 +185,8 @@ def _grid(M: int, N: int):
 
 
 @by_metadata
-def _plan(a, b, precision, path) -> tuple[str, tuple]:
-    """(path, what persistent.launch needs besides), of checked arguments."""
+def _plan(a, b, precision, path) -> tuple[str, persistent.PersistentCall | None]:
+    """(path, the plan of persistent.py on its path) of a call, whose arguments it checks."""
     check_matrices(a, b)
     if precision not in ("ieee", "tf32"):
         raise ValueError(f"precision: got {precision!r}, expected 'ieee' or 'tf32'")
@@ -194,9 +194,9 @@ def _plan(a, b, precision, path) -> tuple[str, tuple]:
         by_columns = b.stride(0) == 1 and b.stride(1) != 1
         kernel = regime(a.shape[0], b.shape[1], a.shape[1], by_columns, device_of(a.device).sms)
         if kernel != "tiles":
-            return kernel, ()
+            return kernel, None
     path = _choose_path(a, path)
-    return path, persistent.launch_plan(a, b) if path == "persistent" and a.numel() and b.numel() else ()
+    return path, persistent.plan_call(a, b) if path == "persistent" and a.numel() and b.numel() else None
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, *, precision: str = "ieee", path: str | None = None) -> torch.Tensor:
@@ -230,10 +230,11 @@ def matmul(a: torch.Tensor, b: torch.Tensor, *, precision: str = "ieee", path: s
         return c
     if not K:
         return c.zero_()
-    shared = (a, b, c, M, N, K, *a.stride(), *b.stride())
     if path == "persistent":
-        persistent.launch(a, b, c, *plan)
-    elif path == "dot":
+        plan(a, b, c)
+        return c
+    shared = (a, b, c, M, N, K, *a.stride(), *b.stride())
+    if path == "dot":
         matmul_dot_kernel[(M, N)](*shared, BLOCK_K=min(1024, next_power_of_2(K)), num_warps=4)
     elif path == "tiled":
         matmul_tiled_kernel[_grid(M, N)](*shared, precision, **TILED)

@@ -9,13 +9,17 @@ result is stored; sums are fp32 and in the order of the choices, so the result h
 the other's backward. With gates, combine's own backward computes dy and dgates in one pass over dout and y.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch.autograd.function import once_differentiable
 
 from instruments.backend import cdiv, tl, triton
+from instruments.launcher import Launch
 from instruments.traffic import Traffic
 from kernels.moe.permute import Permutation
 from kernels.shared.arguments import check_tensor, wants_grad
+from kernels.shared.metadata import by_metadata
 
 BLOCK = 1024  # columns of a program
 NUM_WARPS = 4
@@ -120,17 +124,36 @@ def gather_rows_forward(x: torch.Tensor, permutation: Permutation) -> torch.Tens
     return y
 
 
-def combine_forward(y: torch.Tensor, permutation: Permutation, gates: torch.Tensor | None) -> torch.Tensor:
-    """`combine` without checks or autograd."""
-    (tokens, top_k), hidden = permutation.rows.shape, y.shape[1]
-    out = torch.empty((tokens, hidden), dtype=y.dtype, device=y.device)
-    if out.numel():
-        combine_kernel[tokens, cdiv(hidden, BLOCK)](
-            y, permutation.rows, gates, out,
-            *y.stride(), hidden,
-            TOP_K=top_k, BLOCK=BLOCK, num_warps=NUM_WARPS,
-        )  # fmt: skip
-    return out
+@dataclass(frozen=True)
+class CombineCall:
+    """A call's plan. shape: of out. kernel: None where out is empty."""
+
+    shape: tuple[int, int]
+    kernel: Launch | None
+
+    def __call__(self, y: torch.Tensor, rows: torch.Tensor, gates: torch.Tensor | None) -> torch.Tensor:
+        out = torch.empty(self.shape, dtype=y.dtype, device=y.device)
+        if self.kernel:
+            self.kernel(y, rows, gates, out)
+        return out
+
+
+def plan_call(y: torch.Tensor, tokens: int, top_k: int) -> CombineCall:
+    """The plan of a call with tensors like y [slots, hidden], of which only metadata matter."""
+    hidden = y.shape[1]
+    grid, kernel = (tokens, cdiv(hidden, BLOCK)), None
+    if tokens * hidden:
+        kernel = Launch(combine_kernel, grid, *y.stride(), hidden, TOP_K=top_k, BLOCK=BLOCK, num_warps=NUM_WARPS)
+    return CombineCall((tokens, hidden), kernel)
+
+
+@by_metadata
+def _plan(y, rows, gates) -> CombineCall:
+    """The plan of a call whose rows are a permutation's [tokens, top_k]; checks gates."""
+    if gates is not None:
+        why = ", a gate for each slot"
+        check_tensor("gates", gates, shape=rows.shape, like=y, dtypes=(torch.float32,), why=why)
+    return plan_call(y, *rows.shape)
 
 
 def combine_backward(
@@ -163,19 +186,19 @@ class _GatherRows(torch.autograd.Function):
 
 class _Combine(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, y, permutation, gates):
+    def forward(ctx, y, permutation, gates, plan):
         ctx.permutation = permutation
         ctx.save_for_backward(*(() if gates is None else (y, gates)))
-        return combine_forward(y, permutation, gates)
+        return plan(y, permutation.rows, gates)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dout):
         if not ctx.saved_tensors:
-            return gather_rows_forward(dout, ctx.permutation), None, None
+            return gather_rows_forward(dout, ctx.permutation), None, None, None
         y, gates = ctx.saved_tensors
         dy, dgates = combine_backward(dout, y, ctx.permutation, gates)
-        return dy, None, dgates
+        return dy, None, dgates, None
 
 
 def gather_rows(x: torch.Tensor, permutation: Permutation) -> torch.Tensor:
@@ -214,13 +237,11 @@ def combine(y: torch.Tensor, permutation: Permutation, gates: torch.Tensor | Non
         ValueError: names the argument, what it got and what was expected.
     """
     _check("y", y, permutation, "slots")
-    if gates is not None:
-        why = ", a gate for each slot"
-        check_tensor("gates", gates, shape=permutation.rows.shape, like=y, dtypes=(torch.float32,), why=why)
-        gates = gates.contiguous()
+    plan = _plan(y, permutation.rows, gates)
+    gates = None if gates is None else gates.contiguous()
     if wants_grad(y, gates):
-        return _Combine.apply(y, permutation, gates)
-    return combine_forward(y, permutation, gates)
+        return _Combine.apply(y, permutation, gates, plan)
+    return plan(y, permutation.rows, gates)
 
 
 def _blocks(hidden: int, path: str | None) -> int:

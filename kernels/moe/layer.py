@@ -15,6 +15,7 @@ et al., 2024); many small experts is DeepSeekMoE (Dai et al., 2024).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -24,10 +25,14 @@ from instruments.gpus import GPU, GPUS
 from instruments.traffic import Traffic
 from kernels.elementwise.swiglu import swiglu, swiglu_backward, swiglu_ops
 from kernels.grouped_matmul.backward import grouped_matmul_weight_gradient
-from kernels.grouped_matmul.forward import gathers_first, grouped_matmul, grouped_matmul_traffic
-from kernels.moe.combine import combine, combine_traffic, gather_rows_forward
-from kernels.moe.permute import Permutation, permute, permute_traffic
-from kernels.moe.router import Routing, route, router_reference, router_traffic
+from kernels.grouped_matmul.forward import GroupedCall, gathers_first, grouped_matmul, grouped_matmul_traffic
+from kernels.grouped_matmul.forward import plan_call as plan_grouped
+from kernels.moe.combine import CombineCall, combine, combine_traffic, gather_rows_forward
+from kernels.moe.combine import plan_call as plan_combine
+from kernels.moe.permute import Permutation, PermuteCall, permute, permute_traffic
+from kernels.moe.permute import plan_call as plan_permute
+from kernels.moe.router import RouteCall, Routing, route, router_reference, router_traffic
+from kernels.moe.router import plan_call as plan_route
 from kernels.shared.arguments import check_tensor, wants_grad
 from kernels.shared.metadata import by_metadata
 
@@ -137,6 +142,50 @@ def check_layer(x, router, w_gate_up, w_down, ranks: int):
     check_tensor("router", router, shape=(hidden, ranks * count), like=x, dtypes=(x.dtype,), why=why)
 
 
+@dataclass(frozen=True)
+class LayerPlan:
+    """The plans of the five steps of a call without gradients. gathers_first: whether rows are gathered before the
+    first grouped matmul."""
+
+    route: RouteCall
+    permute: PermuteCall
+    gathers_first: bool
+    gate_up: GroupedCall
+    down: GroupedCall
+    combine: CombineCall
+
+    def __call__(self, x, router, w_gate_up, w_down) -> torch.Tensor:
+        chosen, gates, _ = self.route(x, router)
+        permutation = self.permute(chosen)
+        source, rows = x, permutation.tokens
+        if self.gathers_first:
+            source, rows = gather_rows_forward(x, permutation), None
+        hidden = self.gate_up(source, w_gate_up, permutation.offsets, rows)
+        return self.combine(self.down(hidden, w_down, permutation.offsets), permutation.rows, gates)
+
+
+@by_metadata
+def _plan(x, router, w_gate_up, w_down, top_k, order, renormalize, capacity) -> LayerPlan | None:
+    """The plan of a call, whose arguments it checks; None with gradients, for which each step has its own."""
+    check_layer(x, router, w_gate_up, w_down, 1)
+    route_plan = plan_route(x, router, top_k, order, renormalize)
+    (tokens, hidden), (count, inter, _) = x.shape, w_down.shape
+    permute_plan, slots = plan_permute(tokens, top_k, count, capacity, x.device), tokens * top_k
+    if wants_grad(x, router, w_gate_up, w_down):
+        return None
+    # of what the steps hand on: strides and alignment as of the real ones
+    gathered, gated, out = (torch.empty((slots, n), dtype=x.dtype, device="meta") for n in (hidden, inter, hidden))
+    first = gathers_first(x, w_gate_up, slots)
+    return LayerPlan(
+        route_plan,
+        permute_plan,
+        first,
+        plan_grouped(gathered if first else x, w_gate_up, slots, not first, "swiglu"),
+        plan_grouped(gated, w_down, slots, False, None),
+        plan_combine(out, tokens, top_k),
+    )
+
+
 def moe_layer(
     x: torch.Tensor,
     router: torch.Tensor,
@@ -172,7 +221,9 @@ def moe_layer(
     Note:
         The host never waits for the GPU.
     """
-    check_layer(x, router, w_gate_up, w_down, 1)
+    plan = _plan(x, router, w_gate_up, w_down, top_k, order, renormalize, capacity)
+    if plan:
+        return plan(x, router, w_gate_up, w_down)
     routing = route(x, router, top_k, order=order, renormalize=renormalize)
     permutation = permute(routing.experts, router.shape[1], capacity)
     return combine(experts(x, w_gate_up, w_down, permutation), permutation, routing.gates)

@@ -16,6 +16,7 @@ from functools import cache
 import torch
 
 from instruments.backend import cdiv, next_power_of_2, tl, triton
+from instruments.launcher import Launch
 from instruments.traffic import Traffic
 from kernels.shared.arguments import check_tensor
 from kernels.shared.device import has_dependent_launch
@@ -166,15 +167,66 @@ def permute_plan(slots: int, num_experts: int) -> PermutePlan:
     return PermutePlan(programs, counting, prefix, placing)
 
 
-@by_metadata
-def _check(experts, num_experts, capacity):
-    check_tensor("experts", experts, dtypes=(torch.int32,))
-    if experts.dim() != 2 or not experts.shape[1]:
-        raise ValueError(f"experts: got shape {tuple(experts.shape)}, expected (tokens, top_k)")
+@dataclass(frozen=True)
+class PermuteCall:
+    """A call's plan. slots, num_experts, capacity: sizes. programs: columns of part. counting, prefix: launches, None
+    with one program. placing: the last launch, None without slots."""
+
+    slots: int
+    num_experts: int
+    capacity: int | None
+    programs: int = 1
+    counting: Launch | None = None
+    prefix: Launch | None = None
+    placing: Launch | None = None
+
+    def __call__(self, experts: torch.Tensor) -> Permutation:
+        experts = experts.contiguous()
+        int32 = {"dtype": torch.int32, "device": experts.device}
+        if self.placing is None:
+            zeros = torch.zeros(self.num_experts + 1, **int32)
+            return Permutation(zeros, experts.flatten(), experts, zeros[1:], self.capacity)
+        counts, offsets = torch.empty(self.num_experts, **int32), torch.empty(self.num_experts + 1, **int32)
+        tokens, rows, part = torch.empty(self.slots, **int32), torch.empty_like(experts), None
+        if self.counting:
+            part = torch.empty((self.num_experts, self.programs), **int32)
+            self.counting(experts, part)
+            self.prefix(part, counts)
+        self.placing(experts, part, offsets, tokens, rows, counts)
+        return Permutation(offsets, tokens, rows, counts, self.capacity)
+
+
+def plan_call(tokens: int, top_k: int, num_experts: int, capacity: int | None, device: torch.device) -> PermuteCall:
+    """The plan of a call with experts [tokens, top_k]. Raises ValueError for the other two arguments of `permute`."""
     if not isinstance(num_experts, int) or not 1 <= num_experts <= MAX_EXPERTS:
         raise ValueError(f"num_experts: got {num_experts!r}, expected a whole number from 1 to {MAX_EXPERTS}")
     if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
         raise ValueError(f"capacity: got {capacity!r}, expected None or a whole number of at least 1")
+    slots = tokens * top_k
+    if not slots:
+        return PermuteCall(slots, num_experts, capacity)
+    plan = permute_plan(slots, num_experts)
+    programs, counting, prefix, dependent = plan.programs, None, None, {"PDL": False}
+    if programs > 1:
+        pdl = has_dependent_launch(device)
+        dependent = {"PDL": pdl, **({"launch_pdl": True} if pdl else {})}
+        counting = Launch(count_kernel, (programs,), slots, programs, num_experts, PDL=pdl, **plan.counting)
+        prefix = Launch(prefix_kernel, (num_experts,), programs, **plan.prefix, **dependent)
+    placing = Launch(
+        place_kernel, (programs,),
+        slots, programs, slots if capacity is None else min(capacity, slots),
+        EXPERTS=num_experts, TOP_K=top_k, **plan.placing, **dependent,
+    )  # fmt: skip
+    return PermuteCall(slots, num_experts, capacity, programs, counting, prefix, placing)
+
+
+@by_metadata
+def _plan(experts, num_experts, capacity) -> PermuteCall:
+    """The plan of a call, whose arguments it checks."""
+    check_tensor("experts", experts, dtypes=(torch.int32,))
+    if experts.dim() != 2 or not experts.shape[1]:
+        raise ValueError(f"experts: got shape {tuple(experts.shape)}, expected (tokens, top_k)")
+    return plan_call(*experts.shape, num_experts, capacity, experts.device)
 
 
 def permute(experts: torch.Tensor, num_experts: int, capacity: int | None = None) -> Permutation:
@@ -192,29 +244,7 @@ def permute(experts: torch.Tensor, num_experts: int, capacity: int | None = None
     Raises:
         ValueError: names the argument, what it got and what was expected.
     """
-    _check(experts, num_experts, capacity)
-    experts = experts.contiguous()
-    slots, top_k = experts.numel(), experts.shape[1]
-    int32 = {"dtype": torch.int32, "device": experts.device}
-    if not slots:
-        zeros = torch.zeros(num_experts + 1, **int32)
-        return Permutation(zeros, experts.flatten(), experts, zeros[1:], capacity)
-    plan = permute_plan(slots, num_experts)
-    programs, dependent = plan.programs, {"PDL": False}
-    counts, offsets = torch.empty(num_experts, **int32), torch.empty(num_experts + 1, **int32)
-    tokens, rows, part = torch.empty(slots, **int32), torch.empty_like(experts), None
-    if programs > 1:
-        part = torch.empty((num_experts, programs), **int32)
-        pdl = has_dependent_launch(experts.device)
-        dependent = {"PDL": pdl, **({"launch_pdl": True} if pdl else {})}
-        count_kernel[(programs,)](experts, part, slots, programs, num_experts, PDL=pdl, **plan.counting)
-        prefix_kernel[(num_experts,)](part, counts, programs, **plan.prefix, **dependent)
-    place_kernel[(programs,)](
-        experts, part, offsets, tokens, rows, counts,
-        slots, programs, slots if capacity is None else min(capacity, slots),
-        EXPERTS=num_experts, TOP_K=top_k, **plan.placing, **dependent,
-    )  # fmt: skip
-    return Permutation(offsets, tokens, rows, counts, capacity)
+    return _plan(experts, num_experts, capacity)(experts)
 
 
 def permute_traffic(tokens: int, top_k: int, num_experts: int, path: str | None = "minimum") -> Traffic:

@@ -22,10 +22,11 @@ from torch.autograd.function import once_differentiable
 
 from instruments.backend import cdiv, next_power_of_2, tl, triton
 from instruments.gpus import GPU, GPUS
+from instruments.launcher import Launch
 from instruments.traffic import Traffic
 from kernels.grouped_matmul.persistent import SHARED, describable
 from kernels.shared.arguments import check_tensor, wants_grad
-from kernels.shared.device import Device, device_of, has_dependent_launch, has_descriptors, tensor_descriptor
+from kernels.shared.device import DescriptorPlan, Device, device_of, has_dependent_launch, has_descriptors
 from kernels.shared.metadata import by_metadata
 from kernels.shared.tiles import LOG2E
 
@@ -230,48 +231,80 @@ def router_plan(tokens: int, hidden: int, experts: int, itemsize: int, gpu: Devi
     return RouterPlan(tiles, splits, share, config, merging)
 
 
-def describe_operands(x: torch.Tensor, router: torch.Tensor, config: dict) -> tuple:
-    """(x, router, TMA of route_kernel): as tensor descriptors with many experts, where GPU and strides allow it:
-    by "rows", or by "columns" for a router whose columns are contiguous; else unchanged, and None."""
+def plan_operands(x: torch.Tensor, router: torch.Tensor, config: dict) -> tuple:
+    """(plan for x, plan for router, TMA of route_kernel): of tensor descriptors with many experts, where GPU and
+    strides allow it: by "rows", or by "columns" for a router whose columns are contiguous; else None for pointers."""
     if config["BLOCK_E"] < WIDE or x.itemsize != 2 or not has_descriptors(x.device, SHARED) or not describable(x):
-        return x, router, None
+        return None, None, None
     by_rows, block_k, block_e = describable(router), config["BLOCK_K"], config["BLOCK_E"]
     if not by_rows and not describable(router.T):
-        return x, router, None
-
-    def describe(matrix, tile):
-        return tensor_descriptor(matrix, matrix.shape, matrix.stride(), tile)
-
-    router = describe(router, [block_k, block_e]) if by_rows else describe(router.T, [block_e, block_k])
-    return describe(x, [config["BLOCK_T"], block_k]), router, "rows" if by_rows else "columns"
+        return None, None, None
+    matrix, tile = (router, [block_k, block_e]) if by_rows else (router.T, [block_e, block_k])
+    x_plan = DescriptorPlan(x.shape, x.stride(), [config["BLOCK_T"], block_k])
+    return x_plan, DescriptorPlan(matrix.shape, matrix.stride(), tile), "rows" if by_rows else "columns"
 
 
-def _forward(x: torch.Tensor, router: torch.Tensor, top_k: int, over_all: bool) -> tuple:
-    (tokens, hidden), num_experts = x.shape, router.shape[1]
-    experts = torch.empty((tokens, top_k), dtype=torch.int32, device=x.device)
-    gates = torch.empty((tokens, top_k), dtype=torch.float32, device=x.device)
-    logits = torch.empty((tokens, num_experts), dtype=torch.float32, device=x.device)
-    if not tokens:
+@dataclass(frozen=True)
+class RouteCall:
+    """A call's plan. tokens, num_experts, top_k, splits: sizes. x, router: of descriptors, None for pointers. kernel:
+    None without tokens. merging: the second launch, where there are several splits."""
+
+    tokens: int
+    num_experts: int
+    top_k: int
+    splits: int = 1
+    x: DescriptorPlan | None = None
+    router: DescriptorPlan | None = None
+    kernel: Launch | None = None
+    merging: Launch | None = None
+
+    def __call__(self, x: torch.Tensor, router: torch.Tensor) -> tuple:
+        """(experts, gates, logits)."""
+        experts = torch.empty((self.tokens, self.top_k), dtype=torch.int32, device=x.device)
+        gates = torch.empty((self.tokens, self.top_k), dtype=torch.float32, device=x.device)
+        logits = part = torch.empty((self.tokens, self.num_experts), dtype=torch.float32, device=x.device)
+        if self.kernel is None:
+            return experts, gates, logits
+        if self.merging:
+            part = logits.new_empty((self.splits, self.tokens, self.num_experts))
+        if self.x:
+            x, router = self.x(x), self.router(router)
+        self.kernel(x, router, experts, gates, part)
+        if self.merging:
+            self.merging(part, experts, gates, logits)
         return experts, gates, logits
+
+
+@by_metadata
+def plan_call(x, router, top_k, order, renormalize) -> RouteCall:
+    """The plan of a call, whose arguments it checks."""
+    _check(x, router, top_k, order)
+    (tokens, hidden), num_experts = x.shape, router.shape[1]
+    if not tokens:
+        return RouteCall(tokens, num_experts, top_k)
     plan = router_plan(tokens, hidden, num_experts, x.itemsize, device_of(x.device))
-    split = plan.splits > 1
+    split, merging = plan.splits > 1, None
     pdl = split and has_dependent_launch(x.device)
-    part = logits.new_empty((plan.splits, tokens, num_experts)) if split else logits
-    x_operand, router_operand, tma = describe_operands(x, router, plan.config)
-    options = {"EXPERTS": num_experts, "TOP_K": top_k, "OVER_ALL": over_all, "PDL": pdl}
-    route_kernel[plan.tiles, plan.splits](
-        x_operand, router_operand, experts, gates, part,
+    x_descriptor, router_descriptor, tma = plan_operands(x, router, plan.config)
+    options = {"EXPERTS": num_experts, "TOP_K": top_k, "OVER_ALL": _over_all(order, renormalize), "PDL": pdl}
+    kernel = Launch(
+        route_kernel, (plan.tiles, plan.splits),
         x.stride(), router.stride(),
         tokens, hidden, plan.share,
         SPLIT=split, TMA=tma, **options, **plan.config,
     )  # fmt: skip
     if split:
-        route_splits_kernel[(cdiv(tokens, plan.merging["BLOCK_T"]),)](
-            part, experts, gates, logits,
+        merging = Launch(
+            route_splits_kernel, (cdiv(tokens, plan.merging["BLOCK_T"]),),
             tokens, plan.splits,
             **options, **plan.merging, **({"launch_pdl": True} if pdl else {}),
         )  # fmt: skip
-    return experts, gates, logits
+    return RouteCall(tokens, num_experts, top_k, plan.splits, x_descriptor, router_descriptor, kernel, merging)
+
+
+def _over_all(order: str, renormalize: bool) -> bool:
+    """Whether the gates are those of a softmax over all experts, unchanged."""
+    return order == "softmax" and not renormalize
 
 
 def _backward(
@@ -300,8 +333,8 @@ def _backward(
 
 class _Route(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, router, top_k, over_all):
-        experts, gates, logits = _forward(x, router, top_k, over_all)
+    def forward(ctx, x, router, over_all, plan):
+        experts, gates, logits = plan(x, router)
         ctx.save_for_backward(x, router, experts, gates, logits)
         ctx.over_all = over_all
         ctx.mark_non_differentiable(experts)
@@ -318,7 +351,6 @@ class _Route(torch.autograd.Function):
         return dx, drouter, None, None
 
 
-@by_metadata
 def _check(x, router, top_k, order):
     check_tensor("x", x)
     check_tensor("router", router, like=x, dtypes=(x.dtype,))
@@ -359,9 +391,10 @@ def route(
         with a NaN or +inf among its logits, or with nothing but -inf, gets NaN as gates, and valid experts. Gates and
         logits have gradients.
     """
-    _check(x, router, top_k, order)
-    over_all = order == "softmax" and not renormalize
-    return Routing(*(_Route.apply if wants_grad(x, router) else _forward)(x, router, top_k, over_all))
+    plan = plan_call(x, router, top_k, order, renormalize)
+    if wants_grad(x, router):
+        return Routing(*_Route.apply(x, router, _over_all(order, renormalize), plan))
+    return Routing(*plan(x, router))
 
 
 def router_ops(tokens: int, hidden: int, experts: int, top_k: int, dtype: torch.dtype) -> dict[str, Traffic]:

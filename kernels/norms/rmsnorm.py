@@ -10,9 +10,11 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from instruments.backend import next_power_of_2, tl, triton
+from instruments.launcher import Launch
 from instruments.traffic import Traffic
 from kernels.norms.rmsnorm_backward import rmsnorm_backward
 from kernels.shared.arguments import check_eps, check_tensor, check_width, wants_grad
+from kernels.shared.metadata import by_metadata
 from kernels.shared.rows import (
     MAX_COLS,
     MAX_COLS_BACKWARD,
@@ -158,27 +160,34 @@ ONE_ROW = {
 }
 
 
-def _forward(x: torch.Tensor, weight: torch.Tensor, eps: float, path: str | None = None) -> torch.Tensor:
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+@by_metadata
+def _plan(x, weight, eps, path) -> Launch | None:
+    """The launch of a call, whose arguments it checks; None where x is empty."""
+    check_norm(x, weight, eps, wants_grad(x, weight))
     if not x.numel():
-        return y
+        return None
     x = as_rows(x)
     rows, cols = x.shape
     plan = row_plan(PATHS, cols, x.itemsize, path)
     grid = (plan.programs(rows),)
     if plan.path == "narrow":
-        rmsnorm_narrow_kernel[grid](x, weight, y, *x.stride(), rows, cols, eps, **plan.config)
-    else:
-        ONE_ROW[plan.path][grid](x, weight, y, *x.stride(), cols, eps, **plan.config)
+        return Launch(rmsnorm_narrow_kernel, grid, *x.stride(), rows, cols, eps, **plan.config)
+    return Launch(ONE_ROW[plan.path], grid, *x.stride(), cols, eps, **plan.config)
+
+
+def _forward(x: torch.Tensor, weight: torch.Tensor, launch: Launch | None) -> torch.Tensor:
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if launch:
+        launch(as_rows(x), weight, y)
     return y
 
 
 class _RMSNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, eps, path):
+    def forward(ctx, x, weight, eps, launch):
         ctx.save_for_backward(x, weight)
         ctx.eps = eps
-        return _forward(x, weight, eps, path)
+        return _forward(x, weight, launch)
 
     @staticmethod
     @once_differentiable
@@ -216,10 +225,8 @@ def rmsnorm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, path: s
     Note:
         x is copied only if no single stride can address its rows.
     """
-    backward = wants_grad(x, weight)
-    check_norm(x, weight, eps, backward)
-    weight = weight.contiguous()
-    return _RMSNorm.apply(x, weight, eps, path) if backward else _forward(x, weight, eps, path)
+    launch, weight = _plan(x, weight, eps, path), weight.contiguous()
+    return _RMSNorm.apply(x, weight, eps, launch) if wants_grad(x, weight) else _forward(x, weight, launch)
 
 
 def rmsnorm_ops(rows: int, cols: int, dtype: torch.dtype) -> dict[str, Traffic]:

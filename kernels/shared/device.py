@@ -57,27 +57,37 @@ def has_dependent_launch(device: torch.device) -> bool:
     return device.type == "cuda" and backend.mode() == "compiled" and has_descriptors(device)
 
 
-def tensor_descriptor(base: torch.Tensor, shape, strides, block_shape, layout=None):
-    """A TensorDescriptor, Triton's or with a layout Gluon's, without its checks, which take the host microseconds.
+class DescriptorPlan:
+    """A TensorDescriptor without its tensor, to be part of a plan: Triton's, or with a layout Gluon's.
 
     Args:
-        base: the first element; on 16 bytes.
         shape: sizes, all positive.
         strides: in elements, all but the last multiples of 16 bytes, the last 1. The caller has checked.
         block_shape: sizes of the tile that one load or store moves, powers of two.
         layout: of the tile in shared memory, for Gluon.
-
-    Returns:
-        The descriptor, with zeros for loads beyond the shape.
     """
-    if layout is None:
-        from triton.tools.tensor_descriptor import TensorDescriptor
-    else:
-        from instruments.gluon import TensorDescriptor
 
-    descriptor = object.__new__(TensorDescriptor)
-    descriptor.base, descriptor.shape, descriptor.strides = base, list(shape), list(strides)
-    descriptor.block_shape, descriptor.padding = list(block_shape), "zero"
-    if layout is not None:
-        descriptor.layout = layout
-    return descriptor
+    __slots__ = "kind", "fields"
+
+    def __init__(self, shape, strides, block_shape, layout=None):
+        if layout is None:
+            from triton.tools.tensor_descriptor import TensorDescriptor
+        else:
+            from instruments.gluon import TensorDescriptor
+
+        self.kind, self.fields = TensorDescriptor, {"shape": list(shape), "strides": list(strides)}
+        self.fields |= {"block_shape": list(block_shape), "padding": "zero"}
+        if layout is not None:
+            self.fields["layout"] = layout
+
+    def __call__(self, base: torch.Tensor):
+        """The descriptor of a tensor on 16 bytes, with zeros for loads beyond the shape; without Triton's checks, which
+        take the host microseconds."""
+        descriptor = object.__new__(self.kind)
+        descriptor.__dict__.update(self.fields, base=base)
+        return descriptor
+
+
+def tensor_descriptor(base: torch.Tensor, shape, strides, block_shape, layout=None):
+    """The descriptor of `base` by a DescriptorPlan of the other arguments, where no plan is kept."""
+    return DescriptorPlan(shape, strides, block_shape, layout)(base)

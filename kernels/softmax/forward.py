@@ -12,8 +12,10 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from instruments.backend import next_power_of_2, tl, triton
+from instruments.launcher import Launch
 from instruments.traffic import Traffic
 from kernels.shared.arguments import check_tensor, check_width, wants_grad
+from kernels.shared.metadata import by_metadata
 from kernels.shared.rows import (
     MAX_COLS,
     NARROW_TILE,
@@ -188,36 +190,51 @@ UNALIGNED_COLS = 2049  # below, rows in registers are faster on an H200, two byt
 ONE_ROW = {"resident": softmax_resident_kernel, "tiled": softmax_tiled_kernel, "streaming": softmax_streaming_kernel}
 
 
-def _forward(x: torch.Tensor, path: str | None = None) -> torch.Tensor:
-    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+def _rows_of(x: torch.Tensor, unaligned: bool) -> torch.Tensor:
+    """x as the kernel takes it: [rows, cols], on path 'unaligned' contiguous from a 16-byte address on."""
+    x = as_rows(x)
+    if not unaligned:
+        return x
+    return x.contiguous() if x.data_ptr() % 16 == 0 else x.clone(memory_format=torch.contiguous_format)
+
+
+@by_metadata
+def _plan(x, path) -> tuple[bool, Launch | None]:
+    """(whether the path is 'unaligned', the launch) of a call, whose arguments it checks; None where x is empty."""
+    check_tensor("x", x)
+    check_width("x", x, MAX_COLS)
     if not x.numel():
-        return y
+        return False, None
     x = as_rows(x)
     rows, cols = x.shape
     plan = row_plan(PATHS, cols, x.itemsize, path)
     grid = (plan.programs(rows),)
+    if plan.path == "unaligned":
+        return True, Launch(softmax_unaligned_kernel, grid, cols, **plan.config)
     if plan.path == "narrow":
         align = alignment(cols, x.stride(0))
-        softmax_narrow_kernel[grid](x, y, *x.stride(), rows, cols, ALIGN=align, **plan.config)
-    elif plan.path == "unaligned":
-        x = x.contiguous() if x.data_ptr() % 16 == 0 else x.clone(memory_format=torch.contiguous_format)
-        softmax_unaligned_kernel[grid](x, y, cols, **plan.config)
-    else:
-        ONE_ROW[plan.path][grid](x, y, *x.stride(), cols, **plan.config)
+        return False, Launch(softmax_narrow_kernel, grid, *x.stride(), rows, cols, ALIGN=align, **plan.config)
+    return False, Launch(ONE_ROW[plan.path], grid, *x.stride(), cols, **plan.config)
+
+
+def _forward(x: torch.Tensor, unaligned: bool, launch: Launch | None) -> torch.Tensor:
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    if launch:
+        launch(_rows_of(x, unaligned), y)
     return y
 
 
 class _Softmax(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, path):
-        y = _forward(x, path)
+    def forward(ctx, x, unaligned, launch):
+        y = _forward(x, unaligned, launch)
         ctx.save_for_backward(y)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx, dy):
-        return softmax_backward(dy, *ctx.saved_tensors), None
+        return softmax_backward(dy, *ctx.saved_tensors), None, None
 
 
 def softmax(x: torch.Tensor, *, path: str | None = None) -> torch.Tensor:
@@ -239,9 +256,7 @@ def softmax(x: torch.Tensor, *, path: str | None = None) -> torch.Tensor:
         A row that is all -inf, or contains +inf or NaN, becomes NaN. x is copied only if no single stride can address
         its rows; 'unaligned' copies it if it is not contiguous from a 16-byte address on.
     """
-    check_tensor("x", x)
-    check_width("x", x, MAX_COLS)
-    return _Softmax.apply(x, path) if wants_grad(x) else _forward(x, path)
+    return (_Softmax.apply if wants_grad(x) else _forward)(x, *_plan(x, path))
 
 
 def softmax_ops(rows: int, cols: int, dtype: torch.dtype) -> dict[str, Traffic]:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from instruments import launcher
+from instruments import backend, launcher
 from instruments.backend import tl, triton
 
 pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
@@ -49,6 +49,7 @@ def run(monkeypatch):
         return quick(add_kernel, *args, grid=grid, warmup=warmup, **kwargs)
 
     launch.by_triton, launch.remembered, launch.device = by_triton, remembered, device
+    monkeypatch.setattr(type(add_kernel), "run", quick)  # as on a GPU, for the launches of plans
     return launch
 
 
@@ -131,3 +132,50 @@ def test_a_tensor_descriptor_counts_by_its_block_and_dtype(run):
         run(TensorDescriptor(x, shape, [16, 1], [rows, 16]), x, (1, 2), 8, 0.5, DOUBLE=True)
     assert len(run.by_triton) == 2 and len(run.remembered) == 1
     assert run.remembered[0][9].shape == [8, 16]
+
+
+def test_a_planned_launch_is_the_remembered_one(run):
+    x, y, z = torch.ones(8), torch.ones(8), torch.ones(8)
+    launch = launcher.Launch(add_kernel, (5, 2), (1, 2), 8, 0.5, DOUBLE=True, num_warps=8)
+    launch(x, y)
+    launch(z, x)
+    ((args, grid, options),) = run.by_triton
+    assert args[0] is x and args[1] is y and args[2:] == ((1, 2), 8, 0.5) and grid == (5, 2)
+    assert options == {"DOUBLE": True, "num_warps": 8}
+    (start,) = run.remembered
+    assert start[:9] == (5, 2, 1, 7, "function", "metadata", None, None, None)
+    assert start[9] is z and start[10] is x and start[11:] == ((1, 2), 8, 0.5, True, 8)
+
+
+def test_a_planned_launch_is_compiled_for_each_device(run):
+    launch = launcher.Launch(add_kernel, (3,), (1, 2), 8, 0.5, DOUBLE=True)
+    for device in (0, 1, 0, 1):
+        run.device[0] = device
+        launch(torch.ones(8), torch.ones(8))
+    assert len(run.by_triton) == len(run.remembered) == 2
+
+
+def test_hooks_and_redirections_see_every_planned_launch(run, monkeypatch):
+    from triton import knobs
+
+    x, calls = torch.ones(8), []
+    launch = launcher.Launch(add_kernel, (3,), (1, 2), 8, 0.5, DOUBLE=True)
+    launch(x, x)
+    with monkeypatch.context() as hooked:
+        hooked.setattr(knobs.runtime, "launch_enter_hook", lambda metadata: None)
+        launch(x, x)
+    assert len(run.by_triton) == 2 and not run.remembered
+    with backend.launching(lambda *call: calls.append(call)):
+        launch(x, x)
+    assert calls == [(add_kernel, (3,), (x, x, (1, 2), 8, 0.5), {"DOUBLE": True})] and not run.remembered
+
+
+def test_a_planned_descriptor_is_triton_s(run):
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    from kernels.shared.device import DescriptorPlan
+
+    x, y = torch.ones(16, 16), torch.zeros(16, 16)
+    plan = DescriptorPlan(x.shape, x.stride(), [8, 16])
+    for base in (x, y):
+        assert plan(base) == TensorDescriptor(base, [16, 16], [16, 1], [8, 16]) and plan(base).base is base

@@ -1,6 +1,16 @@
 import pytest
 import torch
 
+from kernels.shared import metadata
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """A test may change tables and devices; on a GPU its plans would be kept, and those of the tests before it."""
+    metadata.forget()
+    yield
+    metadata.forget()
+
 
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch):

@@ -319,12 +319,15 @@ def test_the_hopper_path_launches_gluon(gradient, monkeypatch):
     """What the Gluon launch gets; lse is computed where a gradient or the caller needs it."""
     calls = []
 
-    def launch(q, k, v, causal, scale, return_lse, programs):
-        calls.append((causal, scale, return_lse))
-        out, lse = attention_reference(q.float(), k.float(), v.float(), causal, scale)
-        return out.to(q.dtype), lse if return_lse else None
+    def plan_launch(q, k, v, causal, scale, return_lse, programs):
+        def plan(q, k, v):
+            calls.append((causal, scale, return_lse))
+            out, lse = attention_reference(q.float(), k.float(), v.float(), causal, scale)
+            return out.to(q.dtype), lse if return_lse else None
 
-    monkeypatch.setattr(forward.hopper, "launch", launch)
+        return plan
+
+    monkeypatch.setattr(forward.hopper, "plan_launch", plan_launch)
     monkeypatch.setattr(forward, "choose", lambda *_: ("hopper", configs.FORWARD["hopper"][64]))
     q, k, v = (x.requires_grad_(gradient) for x in tensors(1, 2, 1, 5, 9, 64))
     out = flash_attention(q, k, v, True, 0.5)

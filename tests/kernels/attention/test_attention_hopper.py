@@ -9,7 +9,8 @@ from instruments import backend
 from instruments.backend import triton
 from instruments.compiled import compiled
 from kernels.attention import attention_reference, flash_attention_hopper
-from kernels.attention.hopper import CONFIGS, _describe, launch
+from kernels.attention.configs import describe_or_copy
+from kernels.attention.hopper import CONFIGS, launch
 from kernels.shared.device import is_hopper
 from tests.kernels.tools import assert_close
 
@@ -59,9 +60,9 @@ def test_copies_only_what_tma_cannot_address():
         x[:1, :1],
         torch.empty(3, 65, dtype=torch.float16)[:1, None, None, :64],
     ):
-        assert _describe(fine, 64).base is fine
+        assert describe_or_copy(fine, 64).base is fine
     for copied in (x[..., ::2], x[:, :1].expand(2, 6, 4, 64), torch.empty(2, 3, 4, 65, dtype=torch.float16)[..., :64]):
-        assert _describe(copied, 64).base.is_contiguous() and _describe(copied, 64).base is not copied
+        assert describe_or_copy(copied, 64).base.is_contiguous() and describe_or_copy(copied, 64).base is not copied
 
 
 @pytest.mark.parametrize("size", [32, 96, 256])

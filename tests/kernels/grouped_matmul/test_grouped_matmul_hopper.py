@@ -9,7 +9,7 @@ import torch
 from instruments import backend
 from instruments.compiled import compiled
 from kernels.grouped_matmul.forward import grouped_matmul, grouped_matmul_reference, grouped_plan
-from kernels.grouped_matmul.hopper import launch, takes
+from kernels.grouped_matmul.hopper import plan_call, takes
 from kernels.grouped_matmul.persistent import RAGGED, describable, ragged
 from kernels.shared.device import INTERPRETED
 from tests.kernels.tools import BF16, DEVICE, FP16, SPILLS, assert_close, randn
@@ -19,13 +19,17 @@ SHARED = 232_448  # bytes that a program may have on Hopper
 on_hopper = pytest.mark.skipif(not takes(SOME[0], SOME, SOME[0]), reason="needs a Hopper GPU")
 
 
+def launch(x, weight, offsets, rows, y, swiglu, plan):
+    """The kernel alone."""
+    plan_call(x, weight, rows is not None, y, swiglu, plan)(x, weight, offsets, rows, y)
+
+
 def compile_kernel(transposed, swiglu, gathered):
     x, y = torch.empty(512, 256, dtype=BF16), torch.empty(512, 256 if swiglu else 512, dtype=BF16)
     weight = torch.empty(3, 512, 256, dtype=BF16).mT if transposed else torch.empty(3, 256, 512, dtype=BF16)
     rows = torch.zeros(512, dtype=torch.int32) if gathered else None
     plan = grouped_plan(512, 3, y.shape[1], swiglu, 2, "hopper", INTERPRETED)
-    options = plan.tile, plan.programs, plan.group_m
-    (kernel,) = compiled(launch, x, weight, torch.zeros(4, dtype=torch.int32), rows, y, swiglu, *options)
+    (kernel,) = compiled(launch, x, weight, torch.zeros(4, dtype=torch.int32), rows, y, swiglu, plan)
     return kernel
 
 
@@ -96,7 +100,7 @@ def test_it_is_never_interpreted():
     x, offsets = torch.randn(16, 16).to(BF16), torch.tensor([0, 16], dtype=torch.int32)
     with backend.interpret(), pytest.raises(RuntimeError, match="grouped_hopper_kernel is written in Gluon"):
         plan = grouped_plan(16, 1, 16, False, 2, "hopper", INTERPRETED)
-        launch(x, x[None], offsets, None, torch.empty(16, 16, dtype=BF16), False, plan.tile, 1, 16)
+        launch(x, x[None], offsets, None, torch.empty(16, 16, dtype=BF16), False, plan)
 
 
 COUNTS = {

@@ -73,9 +73,9 @@ def test_a_plan_is_chosen_by_its_waves():
 @pytest.mark.parametrize("rows, blocks", [(8, 3), (7, 3), (1, 1)])
 def test_columns_of_scales_begin_where_tma_can_copy(rows, blocks):
     scales = torch.arange(1.0, 1 + rows * blocks).view(rows, blocks)
-    descriptor, pitch = hopper._describe_columns(scales)
-    assert pitch % 4 == 0 and descriptor.base.data_ptr() % 16 == 0
-    assert torch.equal(descriptor.base.view(blocks, pitch)[:, :rows], scales.t())
+    columns, pitch = hopper._columns(scales), hopper._pitch(rows)
+    assert pitch % 4 == 0 and columns.data_ptr() % 16 == 0
+    assert torch.equal(columns.view(blocks, pitch)[:, :rows], scales.t())
 
 
 def test_it_is_never_interpreted():

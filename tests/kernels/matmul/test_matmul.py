@@ -13,7 +13,7 @@ from kernels.matmul import tiled as m
 from kernels.matmul.shared_memory import pipeline_buffers, tile_shared
 from kernels.matmul.tile_order import grouped_tile
 from kernels.matmul.tiled import PATHS, matmul, matmul_reference, matmul_traffic, regime
-from kernels.shared.device import INTERPRETED, has_descriptors, tensor_descriptor
+from kernels.shared.device import INTERPRETED, DescriptorPlan, has_descriptors
 from tests.kernels.tools import BF16, DEVICE, DTYPES, FP16, FP32, assert_close, randn
 
 LADDER = ("dot", "tiled", "grouped")  # that multiply any dtype
@@ -52,12 +52,12 @@ def test_persistent_copies_b_to_cache_lines_for_many_rows_of_a(rows, pitch, monk
     """b's rows begin on 16 bytes but not on a sector; its 20 columns are no whole number of 16 bytes."""
     strides = []
 
-    def describe(matrix, shape, stride, block):
+    def describe(shape, stride, block):
         strides.append(stride[0])
-        return tensor_descriptor(matrix, shape, stride, block)
+        return DescriptorPlan(shape, stride, block)
 
     monkeypatch.setattr(persistent, "MANY_ROWS", 4)
-    monkeypatch.setattr(persistent, "tensor_descriptor", describe)
+    monkeypatch.setattr(persistent, "DescriptorPlan", describe)
     check(randn(rows, 32, dtype=FP16), randn(32, 24, dtype=FP16, seed=1)[:, :20], "persistent")
     assert strides[:2] == [32, pitch]
 
@@ -249,5 +249,5 @@ def test_such_a_shape_by_default(M, by_columns, monkeypatch):
     """As on a GPU: in the interpreter the tiled kernels run, so that lessons see the kernel that they explain."""
     a, b = randn(M, 600, dtype=FP16), randn(600, 70, dtype=FP16, seed=1)
     b = b.T.contiguous().T if by_columns else b
-    monkeypatch.setattr(m, "_plan", lambda *_: (regime(M, 70, 600, by_columns, 132), ()))
+    monkeypatch.setattr(m, "_plan", lambda *_: (regime(M, 70, 600, by_columns, 132), None))
     assert_close(matmul(a, b), a.double() @ b.double())

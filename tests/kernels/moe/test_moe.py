@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from instruments import backend
 from instruments.gpus import GPUS, dtype_name
 from instruments.meter import meter
 from kernels.grouped_matmul.backward import grouped_matmul_weight_gradient
@@ -83,6 +84,7 @@ def test_layer(dtype, kind):
 
 @pytest.mark.parametrize("capacity", [None, 9])
 def test_rows_gathered_before_the_matmul_give_the_same(monkeypatch, capacity):
+    monkeypatch.setattr(backend, "redirects", lambda: True)  # or plans would be kept
     arguments, upstream = layer(31), randn(31, 40, seed=4)
     results = []
     for first in (False, True):

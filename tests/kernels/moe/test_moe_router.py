@@ -6,7 +6,7 @@ import torch
 from instruments.backend import triton
 from instruments.compiled import compiled
 from instruments.meter import meter
-from kernels.moe.router import describe_operands, route, router_ops, router_plan, router_reference, router_traffic
+from kernels.moe.router import plan_operands, route, router_ops, router_plan, router_reference, router_traffic
 from kernels.shared.device import INTERPRETED, device_of
 from kernels.shared.tolerances import limit
 from tests.kernels.tools import BF16, DEVICE, FP16, FP32, LAYOUTS, SPILLS, assert_close, assert_counts, randn, worst_row
@@ -248,7 +248,7 @@ def test_many_experts_by_descriptors_and_without():
         None: torch.cat([router, router[:, :1]], dim=1)[:, :160],
     }
     for tma, other in routers.items():
-        assert describe_operands(x, other, config)[2] == tma
+        assert plan_operands(x, other, config)[2] == tma
         check(x, other, 8)
         assert meter(route, x, other, 8).clean
     report = meter(route, x, router, 8)

@@ -1,4 +1,7 @@
-"""On a GPU: remembered launches give what Triton's own give, whatever changed since: views, shapes, streams, graphs."""
+"""Kept plans give what new ones give, and on a GPU remembered launches what Triton's own give, whatever changed since:
+views, shapes, options, streams, graphs."""
+
+from functools import partial
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ from kernels.quantization.schemes import quantize_reference
 from kernels.softmax import softmax
 from tests.kernels.tools import BF16, DEVICE
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def random(*shape, shift=0):
@@ -80,6 +83,45 @@ MAKERS = {
 }
 
 
+#: By function: options that a plan has to tell apart.
+OPTIONS = {
+    flash_attention: ({}, {"causal": True}, {"window": 3}, {"scale": 0.5}, {"path": "plain"}, {"path": "fast"}),
+    moe_layer: (
+        {"top_k": 2},
+        {"top_k": 2, "capacity": 3},
+        {"top_k": 2, "order": "topk"},
+        {"top_k": 2, "renormalize": False},
+        {"top_k": 1},
+    ),
+}
+
+
+def calls_of(name):
+    """The same call with other tensors, or, by the name of a function, with other options."""
+    torch.manual_seed(0)
+    if name in MAKERS:
+        return [MAKERS[name](shift, more) for shift, more in ((0, 0), (1, 0), (0, 1), (8, 0), (0, 0))]
+    function = {function.__name__: function for function in OPTIONS}[name]
+    if function is flash_attention:
+        arguments = [random(1, 2, 20, 64) for _ in range(3)]
+    else:
+        arguments = random(16, 64), random(64, 8), random(8, 64, 64) / 8, random(8, 32, 64) / 8
+    return [partial(function, *arguments, **more) for more in OPTIONS[function]]
+
+
+@pytest.mark.parametrize("name", [*MAKERS, *(function.__name__ for function in OPTIONS)])
+def test_kept_plans_give_the_same_bits(name, monkeypatch):
+    """Where nothing is redirected, as on a GPU, plans are kept."""
+    calls = calls_of(name)
+    monkeypatch.setattr(backend, "redirects", lambda: True)
+    expected = [call() for call in calls]
+    monkeypatch.setattr(backend, "redirects", lambda: False)
+    for _ in range(2):
+        for call, right in zip(calls, expected):
+            assert torch.equal(call(), right)
+
+
+@on_gpu
 @pytest.mark.parametrize("name", MAKERS)
 def test_remembered_launches_give_the_same_bits(name):
     torch.manual_seed(0)
@@ -91,6 +133,7 @@ def test_remembered_launches_give_the_same_bits(name):
             assert torch.equal(call(), right)
 
 
+@on_gpu
 @pytest.mark.parametrize("name", MAKERS)
 def test_in_a_graph_and_on_another_stream(name):
     call = MAKERS[name](0, 0)

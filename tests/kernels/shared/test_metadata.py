@@ -76,6 +76,14 @@ def test_results_that_are_kept_have_a_limit(counted, monkeypatch):
     assert len(calls) == 4
 
 
+def test_results_can_be_forgotten(counted):
+    plan, calls = counted
+    plan(torch.ones(2, 3))
+    metadata.forget()
+    plan(torch.ones(2, 3))
+    assert len(calls) == 2
+
+
 def test_an_error_is_raised_each_time(counted):
     plan, calls = counted
     for _ in range(2):
