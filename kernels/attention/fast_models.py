@@ -9,6 +9,24 @@ from dataclasses import dataclass
 
 TENSOR_FLOP, SFU_RESULTS, SCHEDULERS = 4096, 16, 4  # per cycle and SM
 
+INTEGERS, MASK, FLOATS, EXPONENTIALS, MATMULS, OTHER = (
+    "integers: addresses, comparisons",
+    "selections of the mask",
+    "arithmetic on scores, output",
+    "exponentials",
+    "matmuls",
+    "copies and others",
+)
+_KINDS = {
+    INTEGERS: frozenset(
+        "IMAD IADD3 LEA ISETP LOP3 SHF PLOP3 IMNMX VIADD UIADD3 ULEA ULOP3 USHF UMOV R2UR USEL UISETP MOV SEL".split()
+    ),
+    MASK: frozenset(("FSEL",)),
+    FLOATS: frozenset(("FMUL", "FADD", "FFMA", "FMNMX", "F2FP", "SHFL")),
+    EXPONENTIALS: frozenset(("MUFU",)),
+    MATMULS: frozenset(("HGMMA",)),
+}
+
 IN_ORDER, OWN, TURNS = "in order", "under its own matmul", "in turns"
 SCHEDULES = (IN_ORDER, OWN, TURNS)
 
@@ -28,12 +46,28 @@ def issue_cycles(instructions: int, warps: int) -> float:
     return instructions * warps / SCHEDULERS
 
 
+def places(work: list[int], slots: int) -> list[tuple[int, int, int]]:
+    """(place, start, end) of each program, if each starts as soon as one of `slots` places is free, in the order of
+    `work`."""
+    free, result = [(0, slot) for slot in range(slots)], []
+    for each in work:
+        start, slot = free[0]
+        heapq.heapreplace(free, (start + each, slot))
+        result.append((slot, start, start + each))
+    return result
+
+
 def makespan(work: list[int], slots: int) -> int:
     """When the last program ends, if each starts as soon as one of `slots` places is free, in the order of `work`."""
-    ends = [0] * slots
-    for each in work:
-        heapq.heapreplace(ends, ends[0] + each)
-    return max(ends)
+    return max(end for _, _, end in places(work, slots))
+
+
+def instruction_kinds(loop: dict[str, int]) -> dict[str, int]:
+    """{what they are for: instructions} of a loop, {SASS opcode without modifiers: how often it stands there}."""
+    kinds = dict.fromkeys((*_KINDS, OTHER), 0)
+    for opcode, count in loop.items():
+        kinds[next((kind for kind, opcodes in _KINDS.items() if opcode in opcodes), OTHER)] += count
+    return kinds
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""Still drawings of attention: where its tensors lie, which program loops over which tiles, its roofline."""
+"""Still drawings of attention: where its tensors lie, which program runs when, what a tile needs, its roofline."""
 
 from matplotlib.patches import Rectangle
 
+from kernels.attention.fast_models import places
 from widgets.drawings.pictures import arrow, box, page, picture
-from widgets.toolkit.panel import BLACK, GREEN, ORANGE, SKY, Panel, canvas
+from widgets.toolkit.panel import BLACK, GREEN, ORANGE, SKY, WIDTH, Panel, canvas
 
 _DRAM, _CHIP = "#eeeeee", "#e3f1fa"
 
@@ -140,6 +141,72 @@ def attention_roles(runs: dict, copies: dict, title: str, about: str) -> Panel:
     axes.text(
         left + 232, y + 13, "k, v: copies, S: scores, O: output (hatched), by tile of keys", fontsize=9, va="center"
     )
+    return picture(title, figure, f"{about}. {'; '.join(said)}.")
+
+
+def tile_on_sm(needs: dict, title: str, about: str) -> Panel:
+    """How long a tile of scores occupies each resource of an SM: bars of cycles on one scale, the longest hatched.
+
+    Args:
+        needs: {resource: (what it does per cycle, what the tile asks of it, cycles)}.
+        title: the finding.
+        about: what is shown, for the text alternative.
+    """
+    line, left = 62, 272
+    figure, axes = page(24 + line * len(needs))
+    axes.add_patch(Rectangle((6, 26), left - 24, line * len(needs) - 12, facecolor=_CHIP, edgecolor="none"))
+    axes.text(14, 14, "one SM", fontsize=9.5, weight="bold", va="center")
+    axes.text(left, 14, "cycles for one tile", fontsize=9.5, weight="bold", va="center")
+    most = max(cycles for _, _, cycles in needs.values())
+    unit = (WIDTH - left - 64) / max(most, 700)
+    for at, (name, (rate, work, cycles)) in enumerate(needs.items()):
+        y = 36 + line * at
+        axes.text(16, y + 8, name, fontsize=9.5, weight="bold", va="center")
+        axes.text(16, y + 27, rate, fontsize=8.5, va="center")
+        longest = cycles == most
+        box(axes, left, y, cycles * unit, 18, ORANGE if longest else SKY, hatch="//" if longest else "", linewidth=0.6)
+        axes.text(left + cycles * unit + 6, y + 9, f"{cycles:,.0f}", fontsize=9.5, va="center")
+        axes.text(left, y + 29, work, fontsize=8.5, va="center")
+    numbers = "; ".join(f"{name} {cycles:,.0f}" for name, (_, _, cycles) in needs.items())
+    return picture(title, figure, f"{about}. Cycles for one tile: {numbers}.")
+
+
+def program_order(orders: dict, slots: int, title: str, about: str) -> Panel:
+    """Which place runs which program when, for several orders of launch, on one scale.
+
+    Args:
+        orders: {name: [(head, length), ...]}, in the order of launch; three heads at most.
+        slots: places for programs.
+        title: the finding.
+        about: what is shown, for the text alternative.
+    """
+    row, head = 10, 26
+    band = head + row * slots + 10
+    figure, axes = page(band * len(orders) + 26)
+    left, wide = 14, 560
+    runs = {name: places([length for _, length in work], slots) for name, work in orders.items()}
+    last = max(end for spans in runs.values() for _, _, end in spans)
+    looks, said = ((SKY, ""), (ORANGE, "//"), (GREEN, "..")), []
+    for number, (name, spans) in enumerate(runs.items()):
+        y = 4 + number * band
+        mean = sum(length for _, length in orders[name]) / slots
+        end = max(end for _, _, end in spans)
+        said.append(f"{name}: the last program ends at {end}, perfect balance {mean:.4g}")
+        axes.text(left, y + 10, name, fontsize=9.5, weight="bold", va="center")
+        for (slot, start, stop), (which, _) in zip(spans, orders[name]):
+            color, hatch = looks[which]
+            place = left + start / last * wide, y + head - 4 + slot * row
+            box(axes, *place, (stop - start) / last * wide, row - 1.5, color, hatch=hatch, linewidth=0.5)
+        x = left + mean / last * wide
+        axes.plot([x, x], [y + head - 8, y + head + row * slots - 2], color=BLACK, linewidth=1.3, linestyle="--")
+        words = f"ends at {end}, {end / mean - 1:.0%} late"
+        axes.text(left + wide + 16, y + head + row * slots / 2 - 4, words, fontsize=9.5, va="center")
+    y, x = band * len(orders) + 12, left
+    for which in range(1 + max(which for work in orders.values() for which, _ in work)):
+        box(axes, x, y - 7, 18, 14, looks[which][0], hatch=looks[which][1], linewidth=0.6)
+        axes.text(x + 24, y, f"head {which}", fontsize=9, va="center")
+        x += 90
+    axes.text(x + 10, y, "dashed: perfect balance; a line is a place on an SM", fontsize=9, va="center")
     return picture(title, figure, f"{about}. {'; '.join(said)}.")
 
 

@@ -6,9 +6,10 @@ Nothing is computed here. The finding is the title; the text alternative says ev
 from collections.abc import Sequence
 
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from widgets.drawings.pictures import curves, picture
-from widgets.toolkit.panel import BLACK, BLUE, ORANGE, SKY, WIDTH, Panel, canvas
+from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, SKY, WIDTH, YELLOW, Panel, canvas
 from widgets.toolkit.words import number
 
 _ROW, _HEAD, _FOOT = 23, 30, 8  # CSS pixels
@@ -93,6 +94,77 @@ def columns(
         for row, values in table.items()
         if values
     )
+    return picture(title, figure, f"{about}. {numbers}.")
+
+
+def stacks(
+    rows: dict,
+    title: str,
+    about: str,
+    form: str = "{:,.0f}",
+    mark: tuple | None = None,
+    most: float = 0,
+    inside: bool = True,
+) -> Panel:
+    """Bars of parts, end to end on one scale, each with the sum at its end; wide parts have numbers too.
+
+    Args:
+        rows: {row: {part: number}}, six parts at most, in one order.
+        title: the finding.
+        about: what is shown, for the caption.
+        form: how numbers are written.
+        mark: (number, words) of a dashed line.
+        most: where the scale ends at least, so that pictures beside each other share one.
+        inside: whether parts have numbers, or only the sums.
+    """
+    parts = list(dict.fromkeys(part for values in rows.values() for part in values))
+    looks = dict(zip(parts, ((ORANGE, "//"), (YELLOW, ".."), (SKY, ""), (GREEN, "\\\\"), (BLUE, ""), ("#cccccc", ""))))
+    left = max(_letters(row) for row in rows) * _LETTER + 14
+    lines, across = [], WIDTH  # of the key: as many names a line as fit
+    for part in parts:
+        long = _letters(part) * _LETTER + 38
+        if across + long > WIDTH:
+            lines, across = [*lines, []], left
+        lines[-1].append((part, across))
+        across += long
+    head, foot = 12 + 22 * bool(mark), 10 + 22 * len(lines)
+    height = head + 28 * len(rows) + foot
+    figure = canvas(height=height)
+    wide = WIDTH - left - 8
+    axes = figure.add_axes((left / WIDTH, foot / height, wide / WIDTH, 28 * len(rows) / height))
+    largest = max(most, *(sum(values.values()) for values in rows.values()))
+    limit = largest / (1 - (len(form.format(largest)) * 7.6 + 8) / wide)
+    axes.set(xlim=(0, limit), ylim=(len(rows) - 0.5, -0.5))
+    axes.axis("off")
+    for at, (row, values) in enumerate(rows.items()):
+        figure.text(6 / WIDTH, 1 - (head + (at + 0.5) * 28) / height, row, fontsize=9, va="center")
+        start = 0.0
+        for part, value in values.items():
+            color, hatch = looks[part]
+            axes.barh(at, value, 0.68, left=start, color=color, edgecolor="white", hatch=hatch, linewidth=0.6)
+            words = form.format(value)
+            if inside and value < sum(values.values()) and value / limit * wide > 9 * len(words) + 8:
+                patch = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+                axes.text(start + value / 2, at, words, fontsize=8.5, ha="center", va="center", bbox=patch, zorder=4)
+            start += value
+        look = {"textcoords": "offset points", "fontsize": 9.5, "va": "center", "weight": "bold", "zorder": 5}
+        axes.annotate(form.format(start), (start, at), (4, 0), **look)
+    if mark:
+        axes.axvline(mark[0], color=BLACK, linewidth=1.3, linestyle="--", zorder=3)
+        x = left + mark[0] / limit * wide
+        figure.text(x / WIDTH, 1 - 14 / height, mark[1], fontsize=9, va="center", ha="center", color="#555555")
+    for at, line in enumerate(lines):
+        y = foot - 20 - 22 * at
+        for part, x in line:
+            color, hatch = looks[part]
+            box = {"facecolor": color, "hatch": hatch, "edgecolor": "white", "linewidth": 0.6}
+            figure.add_artist(Rectangle((x / WIDTH, (y - 7) / height), 18 / WIDTH, 14 / height, **box))
+            figure.text((x + 24) / WIDTH, y / height, part, fontsize=9, va="center")
+    said = []
+    for row, values in rows.items():
+        shown = ", ".join(f"{part} {form.format(value)}" for part, value in values.items() if value)
+        said.append(f"{row} {form.format(sum(values.values()))}" + f" ({shown})" * (", " in shown))
+    numbers = "; ".join(said)
     return picture(title, figure, f"{about}. {numbers}.")
 
 

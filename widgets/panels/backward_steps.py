@@ -71,6 +71,9 @@ class _Picture:
                 color = _AHEAD if column <= row else _SKIPPED
                 place = _LEFT + column * _SIDE, _TOP + row * _SIDE
                 axes.add_patch(Rectangle(place, _SIDE, _SIDE, facecolor=color, edgecolor=BLACK, linewidth=0.8))
+        for at in range(TILES):  # the mask cuts a tile on the diagonal in two
+            ends = [_LEFT + at * _SIDE, _LEFT + (at + 1) * _SIDE], [_TOP + at * _SIDE, _TOP + (at + 1) * _SIDE]
+            axes.plot(*ends, color=BLACK, linewidth=1, linestyle=":", animated=True, zorder=3)
         look = {"edgecolor": BLACK, "linewidth": 0.8}
         self.seen = Boxes(axes, _SEEN, **look)
         self.now = Boxes(axes, "none", edgecolor=RED, linewidth=2.8, zorder=4)
@@ -86,9 +89,14 @@ class _Picture:
         )
         self.dq = Boxes(axes, BLUE, **look)
         self.dk = Boxes(axes, GREEN, **look)
-        words = ("red: visited now", "blue tile: visited before", "gray: above the diagonal, skipped")
+        words = (
+            "thick frame: visited now",
+            "blue tile: visited before",
+            "gray: above the diagonal, skipped",
+            "dotted: the diagonal",
+        )
         for line, text in enumerate((*words, "bars: the share that is added up")):
-            axes.text(self.dq_x + 122, _TOP + 12 + line * 22, text, fontsize=9, va="center")
+            axes.text(self.dq_x + 122, _TOP + 12 + line * 21, text, fontsize=9, va="center")
         self.where = axes.text(self.dq_x + 122, _TOP + 130, "", fontsize=9.5, va="center", weight="bold", animated=True)
 
     def show(self, way: str, now: list, seen: list):

@@ -7,8 +7,10 @@ from kernels.attention.fast_models import (
     TURNS,
     busy,
     copies,
+    instruction_kinds,
     issue_cycles,
     makespan,
+    places,
     schedule,
     sfu_cycles,
     tensor_cycles,
@@ -21,6 +23,21 @@ def test_cycles_of_a_tile():
 
 def test_makespan():
     assert makespan([1, 1, 4], 2) == 5 and makespan([4, 1, 1], 2) == 4 and makespan([3] * 5, 1) == 15
+
+
+def test_each_place_holds_one_program_at_a_time_and_all_start_in_order():
+    work = [3, 1, 2, 5, 1, 4, 2]
+    spans = places(work, 3)
+    assert [end - start for _, start, end in spans] == work and makespan(work, 3) == max(end for *_, end in spans)
+    assert [start for _, start, _ in spans] == sorted(start for _, start, _ in spans)
+    for slot in range(3):
+        own = [span for span in spans if span[0] == slot]
+        assert own[0][1] == 0 and all(one[2] == other[1] for one, other in zip(own, own[1:]))
+
+
+def test_every_instruction_has_one_kind():
+    loop = {"IMAD": 3, "ISETP": 2, "FSEL": 4, "FFMA": 5, "MUFU": 6, "HGMMA": 7, "LDGSTS": 8, "BRA": 1}
+    assert list(instruction_kinds(loop).values()) == [5, 4, 5, 6, 7, 9]
 
 
 @pytest.mark.parametrize("how", SCHEDULES)

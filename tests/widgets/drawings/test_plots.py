@@ -1,4 +1,4 @@
-from widgets.drawings.plots import columns, dots, lines, pairs
+from widgets.drawings.plots import columns, dots, lines, pairs, stacks
 
 
 def test_columns_say_every_number_and_leave_gaps_out():
@@ -50,3 +50,12 @@ def test_pairs_say_every_number():
     rows = {"norm": {"torch": 2.0, "ours": 4.0}, "attention": {"torch": 9.0, "ours": 8.0}}
     panel = pairs(rows, "T", "A", "speedup", (1, "1 = unfused"), range(0, 11, 5))
     assert panel.png and panel.alt == "A. norm torch 2.0, ours 4.0; attention torch 9.0, ours 8.0."
+
+
+def test_stacks_say_every_part_and_the_sum():
+    rows = {"before": {"copies": 30, "arithmetic": 70}, "after": {"copies": 2, "arithmetic": 70}}
+    panel = stacks(rows, "T", "A", mark=(50, "the limit"))
+    assert panel.alt == "A. before 100 (copies 30, arithmetic 70); after 72 (copies 2, arithmetic 70)."
+    assert stacks({"all": {"copies": 0, "arithmetic": 70}}, "T", "A").alt == "A. all 70."
+    others = [stacks(rows, "T", "A", **more) for more in ({}, {"most": 300}, {"inside": False})]
+    assert len({each.png for each in (panel, *others)}) == 4
