@@ -123,7 +123,7 @@ def each_rank(function: Callable) -> Callable:
     @functools.wraps(function)
     def on_each(*arguments):
         ranks = [arguments[first : first + own] for first in range(0, len(arguments), own)]
-        return on_ranks(function, ranks, seconds=20, forked=True)
+        return on_ranks(function, ranks, seconds=10, forked=True)
 
     return on_each
 

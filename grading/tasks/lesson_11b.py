@@ -521,7 +521,7 @@ TWO_RANKS = Task(
         "values": "Print on each rank what it sends and what it receives: first the counts, then the rows.",
         "form": "Each rank returns as many rows as it has, in the order in which it has them.",
         "exception": "Each side has to announce what the other one sends: output_split_sizes of one rank are "
-        "input_split_sizes of the other. Both ranks have to make the same calls.",
+        "input_split_sizes of the other. Both ranks have to make the same calls. Keep @each_rank above the function.",
     },
 )
 
