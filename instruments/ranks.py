@@ -3,9 +3,12 @@
     on_ranks(expert_parallel_layer, [(x0, router, up0, down0, 2), (x1, router, up1, down1, 2)], chunks=2)
 
 calls the function once on each rank, with that rank's arguments, and gives the list of what they return.
-`counting_bytes`, put before the function, adds what each rank's all-to-alls sent to whom.
+`counting_bytes`, put before the function, adds what each rank's all-to-alls sent to whom. `each_rank` makes a function
+of a notebook run on every rank, on the CPU.
 """
 
+import functools
+import inspect
 import os
 import sys
 import tempfile
@@ -40,11 +43,11 @@ def _to(value: Any, device: str) -> Any:
     return value
 
 
-def _rank(rank: int, ranks: int, function: Callable, folder: str, keywords: dict, seconds: float):
+def _rank(rank: int, ranks: int, function: Callable, folder: str, keywords: dict, seconds: float, forked: bool):
     """What a process does: joins the group, calls, leaves its result in a file of the folder, or why there is none."""
     place = Path(folder)
     try:
-        on_gpu = gpus_for(ranks)
+        on_gpu = not forked and gpus_for(ranks)
         device = f"cuda:{rank}" if on_gpu else "cpu"
         if on_gpu:
             torch.cuda.set_device(rank)
@@ -71,11 +74,14 @@ def _rank(rank: int, ranks: int, function: Callable, folder: str, keywords: dict
         sys.exit(1)
 
 
-def on_ranks(function: Callable, arguments: Sequence[tuple], *, seconds: float = 120, **keywords) -> list:
+def on_ranks(
+    function: Callable, arguments: Sequence[tuple], *, seconds: float = 120, forked: bool = False, **keywords
+) -> list:
     """[what function(*arguments[rank], **keywords) returns on each rank], with as many ranks as arguments.
 
     function: of a module, so that another process can import it; it finds the default process group made. Tensors go
-    to a rank's device and come back to the CPU. seconds: that all of it may take.
+    to a rank's device and come back to the CPU. seconds: that all of it may take. forked: the processes are copies of
+    this one, which start at once and know functions that no module has; they use no GPU.
 
     Raises RuntimeError with the traceback of the rank that failed first, or where time is over. No process is left
     behind.
@@ -85,8 +91,8 @@ def on_ranks(function: Callable, arguments: Sequence[tuple], *, seconds: float =
         place = Path(folder)
         for rank, values in enumerate(arguments):
             torch.save(_to(tuple(values), "cpu"), place / f"arguments{rank}.pt")
-        context, until = mp.get_context("spawn"), time.monotonic() + seconds
-        fixed = (ranks, function, folder, _to(keywords, "cpu"), seconds)
+        context, until = mp.get_context("fork" if forked else "spawn"), time.monotonic() + seconds
+        fixed = (ranks, function, folder, _to(keywords, "cpu"), seconds, forked)
         processes = [context.Process(target=_rank, args=(rank, *fixed), daemon=True) for rank in range(ranks)]
         for process in processes:
             process.start()
@@ -107,6 +113,19 @@ def on_ranks(function: Callable, arguments: Sequence[tuple], *, seconds: float =
         if missing:
             raise RuntimeError(f"ranks {missing} of {ranks} gave no result in {seconds:g} s")
         return [torch.load(place / f"result{rank}.pt", weights_only=False) for rank in range(ranks)]
+
+
+def each_rank(function: Callable) -> Callable:
+    """A decorator: called with the arguments of rank 0, then those of rank 1, and so on, `function` runs on all ranks
+    at the same time, each of them a process that sees its own arguments alone. Gives the list of what they return."""
+    own = len(inspect.signature(function).parameters)
+
+    @functools.wraps(function)
+    def on_each(*arguments):
+        ranks = [arguments[first : first + own] for first in range(0, len(arguments), own)]
+        return on_ranks(function, ranks, seconds=10, forked=True)
+
+    return on_each
 
 
 def counting_bytes(function: Callable, *arguments, **keywords) -> tuple[Any, list[list[int]]]:

@@ -1,9 +1,12 @@
-"""Exercise 11b, expert parallelism: capacity, all-to-all splits, rows by expert, and where the time went in a trace."""
+"""Exercise 11b, expert parallelism: capacity, all-to-all splits, rows by expert, where the time went in a trace, a
+kernel that packs rows, and all of it on two ranks."""
 
 import numpy as np
 
 from grading.tasks import Case, Mistake, Task, returns, tensor
-from grading.tasks.lesson_09 import hand_verdict
+from grading.tasks.lesson_09 import ceil, hand_verdict
+from grading.tasks.lesson_11 import MANY, padded, random_choices
+from grading.tasks.properties import PADDED
 from instruments.results import load_parallel
 
 EXERCISE = "11b_expert_parallel"
@@ -366,4 +369,160 @@ TRACES = Task(
     hints={"values": "Draw a step of two ranks: who is ready, who waits, who multiplies? Spans come in any order."},
 )
 
-TASKS = (HAND, PLACE, SPLITS, REGROUP, TRACES)
+# ---------------------------------------------------------------- 11b.6 rows packed for their ranks
+
+
+@returns(sent="x", local="int32")
+def pack(x, experts, place, starts, per_rank, *, token="slot // top_k", number="of its rank"):
+    """token: whose row a slot is taken for. number: which number of its expert goes along."""
+    tokens, top_k = experts.shape
+    slot, expert = np.arange(experts.size), experts.ravel()
+    rows = starts[expert // per_rank] + place.ravel()
+    numbers = {"of its rank": expert % per_rank, "of all": expert, "rank": expert // per_rank}
+    sent, local = np.empty((len(slot), x.shape[1])), np.empty(len(slot))
+    sent[rows], local[rows] = (
+        x[{"slot // top_k": slot // top_k, "slot % tokens": slot % tokens}[token]],
+        numbers[number],
+    )
+    return sent, local
+
+
+def packing(tokens, top_k, hidden, ranks, per_rank, dtype="bf16", padding=0):
+    """Random choices: of five experts or more, nobody chooses one."""
+
+    def make(rng):
+        experts = random_choices(rng, tokens, top_k, ranks * per_rank)
+        owner = experts.ravel() // per_rank
+        order = np.argsort(owner, kind="stable")
+        starts = np.append(0, np.bincount(owner, minlength=ranks).cumsum())
+        place = np.empty(owner.size, int)
+        place[order] = np.arange(owner.size) - starts[owner[order]]
+        return {
+            "x": padded(rng.uniform(0.5 if hidden == 1 else -1, 1, (tokens, hidden)), dtype, padding),
+            "experts": tensor(experts, "int32"),
+            "place": tensor(place.reshape(tokens, top_k), "int32"),
+            "starts": tensor(starts, "int32"),
+            "per_rank": per_rank,
+        }
+
+    return make
+
+
+def packed_bytes(x, experts, place, starts, per_rank):
+    """With tiles of 128 columns, each of which reads the integers once more."""
+    slots, tiles = experts.shape[0] * experts.shape[1], ceil(x.shape[1], 128)
+    small = dict.fromkeys(("experts", "place"), 4 * slots * tiles)
+    starts_bytes = max(4 * slots, starts.nbytes * MANY) * tiles
+    results = {"returned 0": x.itemsize * slots * x.shape[1], "returned 1": 4 * slots * tiles}
+    return {"x": x.nbytes, **small, "starts": starts_bytes, **results}
+
+
+PACK = Task(
+    id="11b.6",
+    title="Pack rows for their ranks",
+    points=4,
+    functions={"pack": pack},
+    kernel=True,
+    cases=(
+        Case("12 tokens, top-2, 256 wide, bf16, 4 ranks", packing(12, 2, 256, 4, 2)),
+        Case("9 tokens, top-3, 100 wide, fp16, padded rows", packing(9, 3, 100, 2, 4, "fp16", 28), hint=PADDED),
+        Case("10 tokens, top-6, 70 wide, bf16, 8 ranks", packing(10, 6, 70, 8, 3)),
+        Case("5 tokens, top-1, 1 wide, fp32, a rank per expert", packing(5, 1, 1, 7, 1, "fp32")),
+        Case("6 tokens, top-2, 33 wide, fp32, one rank", packing(6, 2, 33, 1, 4, "fp32")),
+        Case("3 tokens, top-5, 1025 wide, bf16, 3 ranks", packing(3, 5, 1025, 3, 4)),
+        Case(f"{MANY} tokens, top-2, 16 wide, bf16, 2 ranks", packing(MANY, 2, 16, 2, 3)),
+    ),
+    mistakes=(
+        Mistake("a slot got the row of another token", "Slot s belongs to token s // top_k.", token="slot % tokens"),
+        Mistake(
+            "local did not hold the expert's number on its rank",
+            "Expert e is number e % per_rank of rank e // per_rank.",
+            *({"number": number} for number in ("of all", "rank")),
+            results=("local",),
+        ),
+    ),
+    minimum_bytes=packed_bytes,
+    hints={
+        "traffic": "A program loads its token's row once and stores it top_k times. One program per choice reads it "
+        "top_k times.",
+        "values": "Work through one token by hand: its experts, their ranks, starts, place, and so its rows.",
+        "race": "Two slots never have the same row: starts[expert // per_rank] + place.",
+        "unwritten": "Each slot has one row: starts[expert // per_rank] + place. Between them they fill all rows.",
+        "out_of_bounds": "Mask the columns beyond the last one, and choices beyond top_k.",
+    },
+)
+
+# ---------------------------------------------------------------- 11b.7 two ranks
+
+
+@returns(rank_0="rows_0", rank_1="rows_1")
+def scaled_by_experts(rows_0, counts_0, scale_0, rows_1, counts_1, scale_1, *, way="right"):
+    """way: whose scale a row meets."""
+    results, scale, per_rank = [], np.concatenate([scale_0, scale_1]), len(scale_0)
+    received = np.stack([counts_0, counts_1]).astype(int)
+    for rank, rows in enumerate((rows_0, rows_1)):
+        factor = np.repeat(scale, received[rank])
+        if way == "own":
+            factor = np.repeat(np.tile((scale_0, scale_1)[rank], 2), received[rank])
+        elif way == "expert by expert":  # where rows arrive rank by rank
+            parts = []
+            for owner in (0, 1):
+                mine = received[:, owner * per_rank : (owner + 1) * per_rank]
+                arrived = np.repeat(np.repeat(scale[owner * per_rank :][:per_rank], 2), mine.T.ravel())
+                parts.append(arrived[mine[:rank].sum() :][: mine[rank].sum()])
+            factor = np.concatenate(parts)
+        results.append(rows * (1 if way == "none" else factor[:, None]))
+    return results
+
+
+def two_ranks(tokens, per_rank, hidden, without=(), silent=()):
+    """Rows of both ranks, sorted by expert. without: experts that get no row; silent: ranks that have none."""
+
+    def make(rng):
+        arguments = {}
+        for rank in (0, 1):
+            chosen = np.setdiff1d(np.arange(2 * per_rank), without)
+            counts = np.bincount(rng.choice(chosen, tokens + 3 * rank), minlength=2 * per_rank)
+            counts *= rank not in silent
+            arguments[f"rows_{rank}"] = tensor(rng.uniform(-1, 1, (counts.sum(), hidden)))
+            arguments[f"counts_{rank}"] = tensor(counts, "int64")
+            arguments[f"scale_{rank}"] = tensor(rng.uniform(0.5, 2, per_rank))
+        return arguments
+
+    return make
+
+
+TWO_RANKS = Task(
+    id="11b.7",
+    title="Dispatch and combine on two ranks",
+    points=4,
+    functions={"scaled_by_experts": scaled_by_experts},
+    cases=(
+        Case("12 and 15 rows, 4 experts, 8 wide", two_ranks(12, 2, 8)),
+        Case("40 and 43 rows, 6 experts, 33 wide", two_ranks(40, 3, 33)),
+        Case("9 and 12 rows, 2 experts, 1 wide", two_ranks(9, 1, 1)),
+        Case("20 and 23 rows, all for rank 1", two_ranks(20, 2, 5, without=(0, 1)), hint="A rank may get no row."),
+        Case(
+            "rank 0 has no rows", two_ranks(10, 2, 4, silent=(0,)), hint="A rank without rows takes part all the same."
+        ),
+    ),
+    mistakes=(
+        Mistake("rows met the scales of their own rank", "Send them to the rank of their expert first.", way="own"),
+        Mistake(
+            "the scales of the rows that arrived were in another order",
+            "Rows arrive rank by rank, and from each rank expert by expert.",
+            way="expert by expert",
+        ),
+        Mistake(
+            "rows came back as they were", "Multiply each row by its expert's scale before it goes back.", way="none"
+        ),
+    ),
+    hints={
+        "values": "Print on each rank what it sends and what it receives: first the counts, then the rows.",
+        "form": "Each rank returns as many rows as it has, in the order in which it has them.",
+        "exception": "Each side has to announce what the other one sends: output_split_sizes of one rank are "
+        "input_split_sizes of the other. Both ranks have to make the same calls. Keep @each_rank above the function.",
+    },
+)
+
+TASKS = (HAND, PLACE, SPLITS, REGROUP, TRACES, PACK, TWO_RANKS)

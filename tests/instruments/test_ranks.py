@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from instruments.ranks import counting_bytes, on_ranks
+from instruments.ranks import counting_bytes, each_rank, on_ranks
 
 pytestmark = pytest.mark.once  # no kernel runs here
 
@@ -63,4 +63,23 @@ def test_a_rank_that_fails_is_quoted_and_the_others_do_not_wait():
 def test_no_process_outlives_its_time():
     with pytest.raises(RuntimeError, match=r"ranks \[0\] of 1 gave no result in 2 s"):
         on_ranks(never_ends, [()], seconds=2)
+    assert not torch.multiprocessing.active_children()
+
+
+def test_a_function_of_no_module_runs_on_each_rank_and_keeps_its_name():
+    @each_rank
+    def neighbor(own, length):
+        theirs = own.new_empty(length)
+        dist.all_to_all_single(
+            theirs, own, [0, length][:: 1 - 2 * dist.get_rank()], [0, len(own)][:: 1 - 2 * dist.get_rank()]
+        )
+        return theirs
+
+    found = neighbor(torch.arange(3), 1, torch.tensor([7]), 3)
+    assert [each.tolist() for each in found] == [[7], [0, 1, 2]] and neighbor.__name__ == "neighbor"
+
+
+def test_a_forked_rank_that_fails_is_quoted():
+    with pytest.raises(RuntimeError, match="(?s)rank 1 of 2 failed:.*KeyError: 'nothing here'"):
+        each_rank(fails)(0, 1)
     assert not torch.multiprocessing.active_children()
