@@ -9,11 +9,13 @@ from instruments.backend import tl, triton
 
 if triton.__version__ == "missing":
     gluon, gl = triton, tl
-    TensorDescriptor = mbarrier = fence_async_shared = load_tile = store_tile = store_wait = None
+    TensorDescriptor = mbarrier = fence_async_shared = load_tile = store_tile = add_tile = store_wait = None
     arrive_when_copied = barrier = copy_rows = reinterpret = warpgroup_mma = warpgroup_mma_wait = None
 else:
+    from triton._C.libtriton import ir
     from triton.experimental import gluon
     from triton.experimental.gluon import language as gl
+    from triton.experimental.gluon.language._core import builtin
     from triton.experimental.gluon.language.nvidia.hopper import (
         async_copy,
         fence_async_shared,
@@ -28,6 +30,18 @@ else:
     load_tile = tma.async_load if renamed else tma.async_copy_global_to_shared
     store_tile = tma.async_store if renamed else tma.async_copy_shared_to_global
     store_wait = tma.store_wait
+    if hasattr(tma, "async_atomic_add"):  # from 3.9 on
+        add_tile = tma.async_atomic_add
+    else:
+
+        @builtin
+        def add_tile(tensor_desc, coord, src, _semantic=None):
+            """Start to add a tile of shared memory to memory: a bulk reduction of TMA, which Triton has had long before
+            Gluon had a name for it."""
+            coord = _semantic._convert_to_ir_values(coord, require_i64=False)
+            kind = ir.DESCRIPTOR_REDUCE_KIND.ADD
+            _semantic.builder.create_async_tma_reduce(kind, tensor_desc.handle, coord, src.handle)
+
     copy_rows = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared  # from 3.9 on
     arrive_when_copied = async_copy.mbarrier_arrive
     barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # renamed in 3.7
@@ -36,6 +50,7 @@ else:
 
 __all__ = [
     "TensorDescriptor",
+    "add_tile",
     "arrive_when_copied",
     "barrier",
     "copy_rows",

@@ -44,11 +44,11 @@ FORWARD = {
     },
 }
 #: Configs of the backward by path and width (for 'hopper': by head_dim).
-#: 'hopper': queries per tile, and slots of each ring.
+#: 'hopper': queries per tile, slots of each ring, and whether the next tile's scores are started ahead.
 BACKWARD = {
     "plain": {width: _tile(width, 64, 64, 4, 2) if width <= 64 else _tile(width, 32, 32, 4, 2) for width in WIDTHS},
     "fast": {width: _tile(width, 64, 64, 4, 2) for width in WIDTHS if width <= 128},
-    "hopper": {64: {"QUERIES": 128, "SLOTS": 2}, 128: {"QUERIES": 64, "SLOTS": 2}},
+    "hopper": {64: {"QUERIES": 128, "SLOTS": 2, "AHEAD": True}, 128: {"QUERIES": 64, "SLOTS": 2, "AHEAD": False}},
 }
 
 #: What each path needs, for the message about a path that cannot run.
