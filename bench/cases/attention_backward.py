@@ -5,11 +5,11 @@ from functools import partial
 import torch
 
 from bench import peers
-from bench.cases import Case, random, with_gradients
+from bench.cases import Call, Case, launch_of, random, with_gradients
 from bench.cases.attention import BACKENDS, RAGGED, by_head, forced, ragged, triton_path
 from kernels.attention import attention_backward, attention_backward_traffic, attention_reference, flash_attention
 
-__all__ = ["RAGGED", "cases", "sanitize"]
+__all__ = ["RAGGED", "cases", "counter_calls", "sanitize"]
 BF16 = torch.bfloat16
 
 
@@ -69,6 +69,11 @@ def cases() -> list[Case]:
         _attention_backward(4, 32, 4096, 64, causal=True),
         _attention_backward(1, 32, 16384, 128, causal=True),
     ]
+
+
+def counter_calls() -> list[Call]:
+    case = _attention_backward(4, 16, 4096, 128, causal=False)
+    return [launch_of(case, name) for name in ("bytes-first", "bytes-first, gluon", "cudnn")]
 
 
 def sanitize(*size):

@@ -52,6 +52,7 @@ ROWS = gl.constexpr(64)  # keys per warpgroup: what one wgmma instruction multip
 KEYS = gl.constexpr(128)  # keys per program
 BUFFERS = gl.constexpr(2)  # tiles of dscores in shared memory, per warpgroup
 CONFIGS = BACKWARD["hopper"]  # by head_dim
+TOGETHER = 256  # programs in whose order the longest come first; more would share less in the L2
 
 
 @triton.jit
@@ -97,6 +98,17 @@ def backward_end_kernel(
     row = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)[:, None]
     offsets = (tl.program_id(1).to(tl.int64) * queries + row) * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :]
     tl.store(dq_ptr + offsets, (dq * scale).to(dq_ptr.dtype.element_ty), mask=row < queries)
+
+
+@gluon.jit
+def find_keys(tiles, together):
+    """(head, tile of keys) of this program: of `together` heads the first tiles come first, then their second ones.
+    Causal, the first tiles have the most queries: the longest programs of the last heads must not start last."""
+    program, all_heads = gl.program_id(0), gl.num_programs(0) // tiles
+    first_head = program // (together * tiles) * together
+    count = gl.minimum(together, all_heads - first_head)
+    local = program - first_head * tiles
+    return first_head + local % count, local // count
 
 
 @gluon.jit
@@ -314,10 +326,10 @@ def consumer(
     store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["kv_heads", "group", "queries", "keys"])
+@gluon.jit(do_not_specialize=["kv_heads", "group", "queries", "keys", "together"])
 def attention_backward_hopper_kernel(
     q, k, v, dout, dk, dv, dq, statistics_ptr,  # tensors; all but statistics_ptr: descriptors
-    kv_heads, group, queries, keys, score_scale, scale,
+    kv_heads, group, queries, keys, together, score_scale, scale,
     CAUSAL: gl.constexpr, SLOTS: gl.constexpr, AHEAD: gl.constexpr,
 ):  # fmt: skip
     """KEYS keys of one KV head: q, dout [batch, heads, queries, head_dim] in tiles [1, 1, QUERIES, head_dim]; k, v, dk,
@@ -348,9 +360,8 @@ def attention_backward_hopper_kernel(
         mbarrier.init(dscores_free.index(slot), count=2)
     fence_async_shared()
 
-    tiles = gl.cdiv(keys, KEYS)
-    batch_head = gl.program_id(0) // tiles
-    place = batch_head // kv_heads, batch_head % kv_heads, gl.program_id(0) % tiles * KEYS
+    batch_head, tile = find_keys(gl.cdiv(keys, KEYS), together)
+    place = batch_head // kv_heads, batch_head % kv_heads, tile * KEYS
     sizes = kv_heads * group, group, queries, keys
     descriptors = q, k, v, dout, dk, dv, dq
     buffers = k_tiles, v_tiles, q_ring, dout_ring, statistics, dscores_tiles, dq_tiles
@@ -382,13 +393,14 @@ def launch(dout, q, k, v, out, lse, causal: bool, scale: float, config: dict | N
     backward_begin_kernel[grid](out, dout, lse, statistics, sums, queries, scale, **tile)
     rows = block, ROWS.value, ROWS.value, block, ROWS.value, ROWS.value
     descriptors = [describe_or_copy(x, n) for x, n in zip((q, k, v, dout, dk, dv), rows)]
+    together = max(1, TOGETHER // cdiv(keys, KEYS.value)) if causal else 1
     half = block * head_dim // 2 // 128, 128  # of a tile of dq
     sums_descriptor = tensor_descriptor(
         sums, [sums.numel() // 128, 128], [128, 1], half, gl.NVMMASharedLayout(0, 32, 2)
     )
     attention_backward_hopper_kernel[(batch * kv_heads * cdiv(keys, KEYS.value),)](
         *descriptors, sums_descriptor, statistics,
-        kv_heads, heads // kv_heads, queries, keys, scale * LOG2E.value, scale,
+        kv_heads, heads // kv_heads, queries, keys, together, scale * LOG2E.value, scale,
         CAUSAL=causal, **config, num_warps=4,
     )  # fmt: skip
     backward_end_kernel[grid](sums, dq, queries, scale, **tile)
