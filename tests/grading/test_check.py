@@ -83,7 +83,7 @@ def test_an_answer_that_did_not_compile_is_not_called_untouched(ipython, capsys)
     assert "not attempted" in printed(stub("05b.1"), check_cell)
     for before in ("", RIGHT):
         words = printed(before, broken, check_cell).split("05b.1  Merge")[1]
-        assert "failed, 0 of 3" in words and "did not run: invalid syntax (line 6 of the cell)" in words
+        assert "failed, 0 of 3" in words and "did not run: invalid syntax (line 7 of the cell)" in words
     assert "passed, 3 of 3" in printed(f"%time None\n{RIGHT}", check_cell)
 
 
