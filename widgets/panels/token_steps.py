@@ -10,7 +10,7 @@ from widgets.drawings.pictures import page
 from widgets.toolkit.boxes import Boxes
 from widgets.toolkit.panel import BLACK, RED, SKY, Example, Panel, menu, whole
 
-EXAMPLE = Example(entry="2", text="Softmax makes the logits of token A", arguments={"step": 5})
+EXAMPLE = Example(entry="3", text="Sorted by expert, token A has the rows", arguments={"step": 2})
 
 TOKENS = {"A": (2, 1), "B": (1, 2), "C": (-1, 2), "D": (2, -1)}
 ROUTER = ((1, 0, -1, 0), (0, 1, 0, -1))  # [hidden, experts]
