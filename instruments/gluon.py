@@ -10,7 +10,8 @@ from instruments.backend import tl, triton
 if triton.__version__ == "missing":
     gluon, gl = triton, tl
     TensorDescriptor = mbarrier = fence_async_shared = load_tile = store_tile = add_tile = store_wait = None
-    arrive_when_copied = barrier = copy_rows = reinterpret = warpgroup_mma = warpgroup_mma_wait = None
+    arrive_when_copied = barrier = commit_group = copy_rows = reinterpret = wait_group = None
+    warpgroup_mma = warpgroup_mma_wait = None
 else:
     from triton._C.libtriton import ir
     from triton.experimental import gluon
@@ -44,6 +45,7 @@ else:
 
     copy_rows = getattr(async_copy, "async_load", None) or async_copy.async_copy_global_to_shared  # from 3.9 on
     arrive_when_copied = async_copy.mbarrier_arrive
+    commit_group, wait_group = async_copy.commit_group, async_copy.wait_group
     barrier = getattr(gl, "barrier", None) or gl.thread_barrier  # renamed in 3.7
     tile_type = gl.shared_memory_descriptor  # its method lost its underscore between 3.7 and 3.9
     reinterpret = tile_type.reinterpret if hasattr(tile_type, "reinterpret") else tile_type._reinterpret
@@ -53,6 +55,7 @@ __all__ = [
     "add_tile",
     "arrive_when_copied",
     "barrier",
+    "commit_group",
     "copy_rows",
     "fence_async_shared",
     "gl",
@@ -62,6 +65,7 @@ __all__ = [
     "reinterpret",
     "store_tile",
     "store_wait",
+    "wait_group",
     "warpgroup_mma",
     "warpgroup_mma_wait",
 ]

@@ -9,6 +9,7 @@ from bench import peers
 from bench.cases import ODD_WIDTHS, SHAPES, Call, Case, by_columns, compiled, random
 from instruments.gpus import DTYPES
 from kernels.norms.rmsnorm import rmsnorm, rmsnorm_reference, rmsnorm_traffic
+from kernels.shared.clusters import fits_a_cluster
 
 EPS = 1e-6
 TWO_WAYS = ("two_pass", "streaming", "resident")
@@ -57,6 +58,7 @@ def cases() -> list[Case]:
         _rmsnorm(32768, 4096),
         _rmsnorm(8192, 32768, paths=TWO_WAYS),
         _rmsnorm(4096, 65536, paths=("two_pass",)),
+        _rmsnorm(2048, 131072, paths=("streaming",)),
         _rmsnorm(512, 1048576),
         _rmsnorm(131072, 1024),
         _rmsnorm(1048576, 128, paths=("resident",)),
@@ -70,6 +72,8 @@ def sanitize(rows, cols, dtype):
     rmsnorm(x, weight)
     for path in ("two_pass", "streaming"):
         rmsnorm(x, weight, path=path)
+    if fits_a_cluster(x):
+        rmsnorm(x, weight, path="cluster")
     rmsnorm(by_columns(x), weight)
 
 

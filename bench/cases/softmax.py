@@ -5,6 +5,7 @@ import torch
 from bench import peers
 from bench.cases import SHAPES, Call, Case, by_columns, compiled, random
 from instruments.gpus import DTYPES
+from kernels.shared.clusters import fits_a_cluster
 from kernels.softmax.backward import softmax_backward, softmax_backward_traffic
 from kernels.softmax.causal import causal_softmax, causal_softmax_reference, causal_softmax_traffic
 from kernels.softmax.forward import PATHS, softmax, softmax_reference, softmax_traffic
@@ -24,7 +25,7 @@ SWEEP = (
     (2048, 131072),
     (1024, 262144),
 )
-ODD = ((65536, 768), (8192, 5120), (8192, 12288), (4096, 50257))
+ODD = ((65536, 768), (8192, 5120), (8192, 12288), (4096, 50257), (2048, 100_000))
 RAGGED = SHAPES
 
 
@@ -48,7 +49,7 @@ def _softmax(rows, cols, dtype=torch.bfloat16, every_form=False):
     if every_form:
         implementations["eager ops"] = lambda: softmax_reference
         for path in PATHS:
-            if cols <= path.max_cols:
+            if cols <= path.max_cols and path.name != "cluster":  # what is picked from 65,536 columns on
                 implementations[f"bytes-first, {path.name}"] = lambda name=path.name: lambda x: softmax(x, path=name)
     return Case(
         "softmax",
@@ -128,7 +129,7 @@ def sanitize(rows, cols, dtype):
     """Every kernel, backwards too, and a tensor whose columns lie together."""
     x = random(rows, cols, dtype=dtype)
     for path in PATHS:
-        if cols <= path.max_cols:
+        if cols <= path.max_cols and (path.name != "cluster" or fits_a_cluster(x)):
             softmax(x, path=path.name)
     softmax(by_columns(x))
     for function in (softmax, causal_softmax):
@@ -145,4 +146,4 @@ def _call(rows, cols, path) -> Call:
 
 def counter_calls() -> list[Call]:
     both = [_call(*shape, path) for shape in ((8192, 8192), (4096, 32768)) for path in ("resident", "streaming")]
-    return [*both, _call(2048, 131072, "streaming")]
+    return [*both, _call(2048, 131072, "streaming"), _call(2048, 131072, "cluster")]

@@ -1,7 +1,8 @@
 """RMSNorm: y = x / sqrt(mean(x^2) + eps) * weight over the last dimension.
 
 Minimum traffic: read x once, write y once, read the weight once: 2 * rows * cols * itemsize + weight. A row that fits
-in registers is read once; a wider one is streamed twice. The kernels compute in fp32 and round once, at the store.
+in registers is read once; a wider one is streamed twice, but on Hopper rows of more than 64 KiB are shared by clusters
+of CTAs and read once (cluster.py). The kernels compute in fp32 and round once, at the store.
 
 RMSNorm comes from Zhang and Sennrich (2019).
 """
@@ -12,8 +13,10 @@ from torch.autograd.function import once_differentiable
 from instruments.backend import next_power_of_2, tl, triton
 from instruments.launcher import Launch
 from instruments.traffic import Traffic
+from kernels.norms import cluster
 from kernels.norms.rmsnorm_backward import rmsnorm_backward
 from kernels.shared.arguments import check_eps, check_tensor, check_width, wants_grad
+from kernels.shared.clusters import cluster_layout, cluster_path
 from kernels.shared.metadata import by_metadata
 from kernels.shared.rows import (
     MAX_COLS,
@@ -26,6 +29,7 @@ from kernels.shared.rows import (
     few_warps_layout,
     is_narrow,
     narrow_layout,
+    never,
     passes_and_programs,
     resident_layout,
     row_plan,
@@ -145,6 +149,10 @@ def _two_pass(cols: int, itemsize: int) -> dict:
     return {"config": {"BLOCK": 2048, "num_warps": 8}}
 
 
+def _cluster(cols: int, itemsize: int) -> dict:
+    return cluster_layout(cols, itemsize, cluster.WARPS, cluster.LOADS)
+
+
 #: Wider rows would fit in registers too, but reading them again from L1 is faster. 'two_pass' only runs by its name.
 PATHS = (
     # name, max_cols, applies, layout, passes
@@ -152,6 +160,7 @@ PATHS = (
     RowPath("resident", RESIDENT_COLS, _is_resident, _resident, 1),
     RowPath("streaming", MAX_COLS, always, _streaming, 2),
     RowPath("two_pass", MAX_COLS, always, _two_pass, 2),
+    RowPath("cluster", MAX_COLS, never, _cluster, 1),
 )
 ONE_ROW = {
     "resident": rmsnorm_resident_kernel,
@@ -168,8 +177,10 @@ def _plan(x, weight, eps, path) -> Launch | None:
         return None
     x = as_rows(x)
     rows, cols = x.shape
-    plan = row_plan(PATHS, cols, x.itemsize, path)
+    plan = row_plan(PATHS, cols, x.itemsize, cluster_path(x, path))
     grid = (plan.programs(rows),)
+    if plan.path == "cluster":
+        return Launch(cluster.rmsnorm_cluster_kernel, grid, x.stride(0), cols, eps, **plan.config)
     if plan.path == "narrow":
         return Launch(rmsnorm_narrow_kernel, grid, *x.stride(), rows, cols, eps, **plan.config)
     return Launch(ONE_ROW[plan.path], grid, *x.stride(), cols, eps, **plan.config)
@@ -213,8 +224,8 @@ def rmsnorm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6, *, path: s
         weight: [cols], the dtype of x or fp32.
         eps: added to the mean square; at least 0.
         path: the kernel to run: 'narrow' (several rows per program), 'resident' (one row, in registers), 'streaming'
-            (one row, read twice, the second time backwards) or 'two_pass' (one row, read twice, without cache hints).
-            None picks by the width.
+            (one row, read twice, the second time backwards), 'two_pass' (one row, read twice, without cache hints) or
+            'cluster' (a cluster of CTAs per row; Gluon, a Hopper GPU). None picks by the width and the GPU.
 
     Returns:
         [..., cols], the dtype of x, contiguous.

@@ -120,6 +120,11 @@ def always(cols: int, nbytes: int) -> bool:
     return True
 
 
+def never(cols: int, nbytes: int) -> bool:
+    """For a path that only runs by its name, or where more than the width decides."""
+    return False
+
+
 def is_narrow(cols: int, nbytes: int) -> bool:
     """Whether a program takes several rows; the same limit in every family."""
     return cols <= NARROW_COLS

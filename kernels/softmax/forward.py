@@ -5,7 +5,8 @@ wider one is read twice: first for its max and its sum together, by online softm
 for the output.
 
 The kernels compute in fp32 and round once, at the store. exp(d) is exp2(d * log2(e)), and the difference d = x - max is
-taken first: x * log2(e) may overflow where x does not.
+taken first: x * log2(e) may overflow where x does not. On Hopper, rows of more than 64 KiB are shared by clusters of
+CTAs and read once (cluster.py).
 """
 
 import torch
@@ -15,6 +16,7 @@ from instruments.backend import next_power_of_2, tl, triton
 from instruments.launcher import Launch
 from instruments.traffic import Traffic
 from kernels.shared.arguments import check_tensor, check_width, wants_grad
+from kernels.shared.clusters import cluster_layout, cluster_path
 from kernels.shared.metadata import by_metadata
 from kernels.shared.rows import (
     MAX_COLS,
@@ -27,12 +29,14 @@ from kernels.shared.rows import (
     as_rows,
     is_narrow,
     narrow_layout,
+    never,
     passes_and_programs,
     resident_layout,
     row_plan,
     tiled_layout,
 )
 from kernels.shared.tiles import LOG2E
+from kernels.softmax import cluster
 from kernels.softmax.backward import softmax_backward
 from kernels.softmax.online import LOWEST, absorb, merge, streaming_layout
 
@@ -178,6 +182,10 @@ def _is_unaligned(cols: int, nbytes: int) -> bool:
     return nbytes % 16 != 0 and cols >= UNALIGNED_COLS
 
 
+def _cluster(cols: int, itemsize: int) -> dict:
+    return cluster_layout(cols, itemsize, cluster.WARPS, cluster.LOADS)
+
+
 PATHS = (
     # name, max_cols, applies, layout, passes
     RowPath("narrow", NARROW_TILE // 2, is_narrow, narrow_layout, 1),
@@ -185,6 +193,7 @@ PATHS = (
     RowPath("resident", RESIDENT_COLS, _fits_a_tile, resident_layout, 1),
     RowPath("tiled", RESIDENT_COLS, lambda cols, nbytes: cols <= TILED_COLS, tiled_layout, 1),
     RowPath("streaming", MAX_COLS, always, streaming_layout, 2),
+    RowPath("cluster", MAX_COLS, never, _cluster, 1),
 )
 UNALIGNED_COLS = 2049  # below, rows in registers are faster on an H200, two bytes at a time as they are
 ONE_ROW = {"resident": softmax_resident_kernel, "tiled": softmax_tiled_kernel, "streaming": softmax_streaming_kernel}
@@ -207,8 +216,10 @@ def _plan(x, path) -> tuple[bool, Launch | None]:
         return False, None
     x = as_rows(x)
     rows, cols = x.shape
-    plan = row_plan(PATHS, cols, x.itemsize, path)
+    plan = row_plan(PATHS, cols, x.itemsize, cluster_path(x, path))
     grid = (plan.programs(rows),)
+    if plan.path == "cluster":
+        return False, Launch(cluster.softmax_cluster_kernel, grid, x.stride(0), cols, **plan.config)
     if plan.path == "unaligned":
         return True, Launch(softmax_unaligned_kernel, grid, cols, **plan.config)
     if plan.path == "narrow":
@@ -243,8 +254,9 @@ def softmax(x: torch.Tensor, *, path: str | None = None) -> torch.Tensor:
     Args:
         x: [..., cols], fp16, bf16 or fp32, cols up to 1,048,576, any strides.
         path: the kernel to run: 'narrow' (several rows per program), 'resident' (one row, in registers), 'tiled' (one
-            row, in registers as several tiles), 'streaming' (one row, read twice) or 'unaligned' (the same, for rows
-            that begin off 16-byte addresses). None picks by the width.
+            row, in registers as several tiles), 'streaming' (one row, read twice), 'unaligned' (the same, for rows
+            that begin off 16-byte addresses) or 'cluster' (a cluster of CTAs per row; Gluon, a Hopper GPU). None picks
+            by the width and the GPU.
 
     Returns:
         [..., cols], the dtype of x, contiguous.
