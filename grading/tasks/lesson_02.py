@@ -1,4 +1,5 @@
-"""Exercise 02: sectors and occupancy, an addition with a mask, a transposed copy, row sums, and stray reads."""
+"""Exercise 02: sectors and occupancy, what a launch waits for, an addition with a mask, a transposed copy, row sums,
+and stray reads."""
 
 import numpy as np
 
@@ -437,4 +438,88 @@ STRAY = Task(
     },
 )
 
-TASKS = (ADD, ROWS, STRAY, COUNT, TRANSPOSE)  # part 1, after lesson 02; part 2, after lesson 02b
+# ---------------------------------------------------------------- 02.6 what a launch waits for
+
+
+@returns("kib")
+def kib_in_flight(gpu, *, sms=True, unit=1024):
+    """KiB of loads that each SM needs in flight to read at the GPU's bandwidth."""
+    return gpu["bandwidth"] * gpu["latency"] / (gpu["sms"] if sms else 1) / unit
+
+
+@returns("word", "seconds")
+def waits_for(nbytes, programs, resident, gpu, *, held=None, added=False, all_programs=False):
+    """The longest of three times and its name. held: programs per SM that a mistake takes for resident."""
+    each = nbytes / programs
+    in_flight = (programs / gpu["sms"] if all_programs else held or resident) * each
+    times = {
+        "bandwidth": nbytes / gpu["bandwidth"],
+        "latency": nbytes * gpu["latency"] / (gpu["sms"] * in_flight),
+        "starts": programs * gpu["start"],
+    }
+    word = max(times, key=times.get)
+    return word, sum(times.values()) if added else times[word]
+
+
+@returns("rows")
+def fewest_rows(row_bytes, gpu, *, up=1):
+    """Rows per program from which on its bytes take at least as long as its start."""
+    return int(gpu["start"] * gpu["bandwidth"] // row_bytes) + up
+
+
+MEASURED_H200 = {"bandwidth": 4.289e12, "latency": 354e-9, "sms": 132, "start": 0.6e-9}
+ANOTHER = {"bandwidth": 1.555e12, "latency": 466e-9, "sms": 108, "start": 1.1e-9}
+
+
+def reads(name, gpu, kib, programs, resident):
+    """A launch of so many programs, each of which reads some KiB."""
+
+    def make(rng):
+        count = between(rng, *programs)
+        each = 1024 * int(rng.choice(kib))
+        return {"nbytes": count * each, "programs": count, "resident": int(rng.choice(resident)), "gpu": gpu}
+
+    return Case(name, make, "waits_for")
+
+
+def rows_of(name, gpu, low, high):
+    return Case(name, lambda rng: {"row_bytes": between(rng, low, high), "gpu": gpu}, "fewest_rows")
+
+
+WAIT = Task(
+    id="02.6",
+    title="What a launch waits for",
+    points=4,
+    functions={"kib_in_flight": kib_in_flight, "waits_for": waits_for, "fewest_rows": fewest_rows},
+    cases=(
+        Case("the H200 of the lesson", lambda rng: {"gpu": MEASURED_H200}, "kib_in_flight"),
+        Case("another GPU", lambda rng: {"gpu": ANOTHER}, "kib_in_flight"),
+        reads("tiny programs, H200", MEASURED_H200, [1], (10**6, 2 * 10**6), [32]),
+        reads("few resident programs, H200", MEASURED_H200, [4, 5, 6], (10**5, 2 * 10**5), [1]),
+        reads("large tiles, H200", MEASURED_H200, [16, 32, 64], (10**5, 2 * 10**5), [4, 8]),
+        reads("tiny programs, another GPU", ANOTHER, [1], (10**6, 2 * 10**6), [32]),
+        reads("few resident programs, another GPU", ANOTHER, [2, 3], (10**5, 2 * 10**5), [1, 2]),
+        reads("large tiles, another GPU", ANOTHER, [16, 32], (10**5, 2 * 10**5), [4, 8]),
+        rows_of("rows of 258 to 400 bytes, H200", MEASURED_H200, 258, 400),
+        rows_of("narrow rows, another GPU", ANOTHER, 20, 90),
+        rows_of("rows wide enough alone", MEASURED_H200, 3000, 9000),
+    ),
+    mistakes=(
+        Mistake("the bytes of the whole GPU were returned", "Divide by gpu['sms']: each SM has its share.", sms=False),
+        Mistake("the unit is not KiB", "1 KiB is 1,024 bytes.", {"unit": 1}, {"unit": 1000}),
+        Mistake("the three times were added", "They overlap: return the longest, not the sum.", added=True),
+        Mistake(
+            "the loads in flight on an SM were counted wrongly",
+            "The resident programs of an SM have their loads in flight: resident * nbytes / programs.",
+            {"all_programs": True},
+            {"held": 1},
+        ),
+        Mistake("the rows were rounded down", "A program with too few rows is limited by its start: round up.", up=0),
+    ),
+    hints={
+        "values": "Little's law: bytes in flight are bandwidth times latency. Compute each of the three times alone.",
+        "form": "Return a float, then (word, seconds), then an int.",
+    },
+)
+
+TASKS = (ADD, ROWS, STRAY, COUNT, WAIT, TRANSPOSE)  # part 1, after lesson 02; part 2, after lesson 02b

@@ -1,9 +1,9 @@
-"""Pictures of lessons 02, 02b and 06: a mask over a row's end, strides as views of one memory, the wait for a load by
-the memory it runs over, and a row on a thread block cluster."""
+"""Pictures of lessons 02, 02b, 03 and 06: a mask over a row's end, strides as views of one memory, the wait for a load
+by the memory it runs over, tiles in the banks of shared memory, and a row on a thread block cluster."""
 
 from instruments.results import Latency
 from widgets.drawings.pictures import arrow, box, page, picture
-from widgets.toolkit.panel import BLACK, BLUE, GREEN, INK_RED, ORANGE, RED, SKY, Panel, canvas
+from widgets.toolkit.panel import BLACK, BLUE, GREEN, INK_RED, ORANGE, RED, SKY, WIDTH, Panel, canvas
 from widgets.toolkit.words import size
 
 _GREY = "#555555"
@@ -213,3 +213,40 @@ def cluster_row() -> Panel:
         f"keeps its {part} KiB in shared memory and computes m and l of it. Distributed shared memory brings all "
         "pairs of m and l to every block, and each block writes its part of y to HBM.",
     )
+
+
+def bank_layouts(layouts: dict, column: int, piece: str, banks: str, title: str, about: str) -> Panel:
+    """A tile of 8 x 8 pieces in shared memory, in several layouts, and the passes that one column takes.
+
+    Args:
+        layouts: {name: the place of (row, column), counted in pieces from the tile's start}; lines of 8 places.
+        column: the column that is read.
+        piece: what a piece is, for the text alternative.
+        banks: what stands above the eight places of a line.
+        title: of the picture.
+        about: what is shown, for the caption.
+    """
+    places = {name: {(r, c): place(r, c) for r in range(8) for c in range(8)} for name, place in layouts.items()}
+    lines = 1 + max(at // 8 for each in places.values() for at in each.values())
+    side, across, top = 24, WIDTH / len(layouts), 56
+    figure, axes = page(top + side * lines + 40)
+    said = []
+    for number, (name, each) in enumerate(places.items()):
+        left = number * across + 14
+        axes.text(left, 14, name, fontsize=10, weight="bold", va="center")
+        axes.text(left, 38, banks, fontsize=8.5, va="center", color="#555555")
+        for line in range(1 + max(each.values()) // 8):
+            for slot in range(8):
+                box(axes, left + slot * side, top + line * side, side, side, "#eeeeee", linewidth=0.5)
+        for (_, col), at in each.items():
+            colour, hatch = (ORANGE, "//") if col == column else ("white", "")
+            x, y = left + at % 8 * side, top + at // 8 * side
+            box(axes, x, y, side, side, colour, linewidth=0.5, hatch=hatch)
+            patch = {"facecolor": "white", "edgecolor": "none", "pad": 0.6} if hatch else None
+            axes.text(x + side / 2, y + side / 2, col, fontsize=8.5, ha="center", va="center", bbox=patch)
+        slots = [each[row, column] % 8 for row in range(8)]
+        passes = max(slots.count(slot) for slot in slots)
+        words = f"{passes} pass{'es' * (passes > 1)}"
+        axes.text(left, top + side * lines + 20, words, fontsize=10.5, weight="bold", va="center")
+        said.append(f"{name}: {words}")
+    return picture(title, figure, f"{about}. Numbers are the columns of {piece}. {'; '.join(said)}.")

@@ -1,5 +1,6 @@
-"""Lesson 03's pictures: the ladder of its steps, what a naive matmul reads, a software pipeline, waves, a tile in wgmma
-instructions, tiles on the roofline, and what the time and the peak consist of. Figures are handed in."""
+"""Lesson 03's pictures: the ladder of its steps, what a naive matmul reads, tiles of several shapes, a software
+pipeline, waves, a tile in wgmma instructions, tiles on the roofline, and what the time and the peak consist of. Figures
+are handed in."""
 
 from widgets.drawings.pictures import arrow, box, page, picture
 from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, RED, SKY, Panel, canvas
@@ -40,6 +41,38 @@ def naive_reads() -> Panel:
         figure,
         "One element of C needs a row of A and a column of B. 16 neighbors in the row lie in one sector of 32 bytes. "
         "16 neighbors in the column lie in 16 sectors, each of which also holds 15 elements of other columns.",
+    )
+
+
+def tile_shapes(shapes: list, itemsize: int = 2) -> Panel:
+    """Tiles with the same number of results, each with one column of k of its strips of a and b, on one scale."""
+    unit, x = 0.52, 34.0
+    tallest = max(rows for rows, _ in shapes) * unit
+    figure, axes = page(round(tallest) + 108)
+    said = []
+    for rows, cols in shapes:
+        wide, tall, top = cols * unit, rows * unit, 30
+        box(axes, x, top, 12, tall, SKY)
+        box(axes, x + 18, top - 18, wide, 12, ORANGE, hatch="//")
+        box(axes, x + 18, top, wide, tall, GREEN, alpha=0.55)
+        loads, intensity = rows + cols, 2 * rows * cols / (itemsize * (rows + cols))
+        words = f"{rows} x {cols}", f"loads {rows} + {cols} = {loads}", f"{intensity:.1f} FLOP/byte"
+        for line, text in enumerate(words):
+            y = 30 + tallest + 18 + 20 * line
+            axes.text(x, y, text, fontsize=9.5, va="center", weight="bold" if line == 0 else "normal")
+        said.append(f"{rows} x {cols} loads {loads} elements and has {intensity:.1f} FLOP/byte")
+        x += max(wide, 130) + 66
+    key = ((SKY, "", "of A"), (ORANGE, "//", "of B"))
+    for at, (colour, hatch, text) in enumerate(key):
+        y = 30 + tallest + 38 + 20 * at
+        box(axes, 690, y - 6, 18, 12, colour, hatch=hatch)
+        axes.text(714, y, text, fontsize=9, va="center")
+    results = shapes[0][0] * shapes[0][1]
+    return picture(
+        f"Three tiles with {results:,} results each",
+        figure,
+        f"What each tile loads for one column of A and one row of B, of {itemsize} bytes per element. "
+        f"{'; '.join(said)}.",
     )
 
 
