@@ -9,7 +9,7 @@ _PROGRAMS = {SKY: "", ORANGE: "//", GREEN: "..", PURPLE: "\\\\"}  # colour: hatc
 def partial_sums() -> Panel:
     """How a backward sums down the columns: rows to programs, a row of partial sums per program, and their sum."""
     rows, cells = 8, 10
-    figure, axes = page(276)
+    figure, axes = page(292)
     high, top, wide = 24, 48, 19
     left, middle, right = 46, 318, 560
     looks = list(_PROGRAMS.items())
