@@ -1,4 +1,5 @@
-"""Exercise 05b: the statistics of LayerNorm, merged from parts of a row, and kept by a kernel that normalises."""
+"""Exercise 05b: the statistics of LayerNorm, merged from parts of a row, kept by a kernel that normalises, and taken
+from one read of a row of any width."""
 
 import numpy as np
 
@@ -176,4 +177,93 @@ NORMALISE = Task(
     },
 )
 
-TASKS = (MERGE, NORMALISE)
+# ---------------------------------------------------------------- 05b.3 both statistics in one read
+
+
+@returns(mean="fp32", scale="fp32")
+def statistics(x, eps, *, within=0, padding=0, weighted=True, divide="cols", inverse=True):
+    """The mean of each row and 1 / sqrt(var + eps).
+
+    within: the width of tiles whose elements each have a mean of their own, where squared deviations are measured from
+    those only. padding: the width of tiles whose masked-out elements count as zeros. weighted: whether those means are
+    averaged by their counts.
+    """
+    rows, cols = x.shape
+    width = within or padding or cols
+    filled = np.pad(x, ((0, 0), (0, -cols % width)))
+    if within or padding:
+        inside = (np.arange(filled.shape[1]) < cols).reshape(-1, width)
+        tiles = filled.reshape(rows, -1, width)
+        count = inside.sum(axis=0)
+        means = tiles.sum(axis=1) / (len(inside) if padding else np.maximum(count, 1))
+        mean = (means * count).sum(axis=1) / cols if weighted else means[:, count > 0].mean(axis=1)
+        squares = (((tiles - means[:, None]) * (padding > 0 or inside)) ** 2).sum(axis=(1, 2))
+        if padding or not weighted:
+            squares = squares + (count * (means - mean[:, None]) ** 2).sum(axis=1)
+    else:
+        mean = x.sum(axis=1) / cols
+        squares = ((x - mean[:, None]) ** 2).sum(axis=1)
+    root = np.sqrt(squares / {"cols": cols, "less one": max(cols - 1, 1), "none": 1}[divide] + eps)
+    return mean, 1 / root if inverse else root
+
+
+def statistics_bytes(x, eps):
+    return {"x": x.nbytes, "returned 0": 4 * x.shape[0], "returned 1": 4 * x.shape[0]}
+
+
+CANCELS = "Here mean(x * x) - mean * mean cancels: subtract a mean before you square."
+STATISTICS = Task(
+    id="05b.3",
+    title="Both statistics in one read",
+    points=5,
+    functions={"statistics": statistics},
+    kernel=True,
+    cases=(
+        *row_cases(inputs),
+        Case("2 x 5000 fp32, a ragged last tile", inputs(2, 5000, "fp32")),
+        Case("2 x 9001 bf16", inputs(2, 9001, "bf16")),
+        Case(
+            "2 x 20001 fp32, a mean of 100 standard deviations",
+            inputs(2, 20001, "fp32", mean=200.0, std=2.0),
+            hint=CANCELS,
+        ),
+        Case("1 x 40000 fp16, small values, eps 0.001", inputs(1, 40000, "fp16", mean=0.01, std=0.01, eps=1e-3)),
+    ),
+    mistakes=(
+        Mistake(
+            "the distance between the means was left out",
+            "An accumulator with n values whose mean is d away from the row's lacks n * d**2.",
+            within=TILE,
+        ),
+        Mistake(
+            "the means were averaged without their counts",
+            "In a ragged last tile some accumulators get one value less: weight each mean by its count.",
+            within=TILE,
+            weighted=False,
+        ),
+        Mistake(
+            "the masked-out elements of the last tile counted as zeros",
+            "A masked-out element must change neither the mean nor the deviations: set its delta to 0.",
+            padding=TILE,
+        ),
+        Mistake(
+            "the variance was not divided by the number of columns",
+            "The variance is the mean of the squared deviations: divide by cols, not by cols - 1.",
+            {"divide": "none"},
+            {"divide": "less one"},
+        ),
+        Mistake(
+            "the scale is the square root itself, not one over it",
+            "Use tl.rsqrt, or divide by the root.",
+            inverse=False,
+        ),
+    ),
+    minimum_bytes=statistics_bytes,
+    max_tile=4096,
+    hints={
+        "traffic": "Read x once: carry a mean and a sum of squared deviations from tile to tile.",
+        "values": "Follow one accumulator by hand: values 1, 2 and 6 in three tiles have the mean 3 and the sum 14.",
+    },
+)
+
+TASKS = (MERGE, NORMALISE, STATISTICS)

@@ -8,7 +8,8 @@ tiling.py     lesson 03: the reads of a naive matmul, a software pipeline, waves
 hopper.py     lesson 03b: TMA, a barrier's phases, who waits for whom, a recorded trace
 hopper_parts.py  lesson 03b: slots in shared memory, warps with roles, what the compiler writes
 fusion.py     lesson 04: a round trip, and the kernels of a layer over time
-attention.py  the tensors of attention, and what streams past a program
+norms.py      lesson 05b: rows, programs and partial sums of a backward
+attention.py  the tensors of attention, what streams past a program, and query heads that share a KV head
 decode.py     lesson 08d: intensities on a roofline, heads packed into a tile, a KV cache in pages
 epilogues.py  lesson 07: an accumulator on its way from the K loop to the store
 regimes.py    lesson 10: matmul shapes on a roofline, the sums of one set of numbers in many orders

@@ -58,6 +58,40 @@ def forward_tiles() -> Panel:
     )
 
 
+def grouped_heads() -> Panel:
+    """Which query heads share a KV head: multi-head, grouped-query and multi-query attention beside each other."""
+    figure, axes = page(216)
+    heads, wide, words = 4, 50, {"fontsize": 9, "ha": "center", "va": "center"}
+    kinds = (
+        ("multi-head", 4, "KV cache: all"),
+        ("grouped-query", 2, "KV cache: half"),
+        ("multi-query", 1, "KV cache: a quarter"),
+    )
+    for at, (name, kv_heads, cache) in enumerate(kinds):
+        left = 16 + at * 254
+        middles = [left + 28 + head * 56 for head in range(heads)]
+        group = heads // kv_heads
+        axes.text(left + 112, 16, name, **words | {"fontsize": 10, "weight": "bold"})
+        for head, x in enumerate(middles):
+            box(axes, x - wide / 2, 36, wide, 32, SKY)
+            axes.text(x, 52, f"q {head}", **words)
+        for kv in range(kv_heads):
+            mine = middles[kv * group : (kv + 1) * group]
+            x = sum(mine) / group
+            for from_x in mine:
+                arrow(axes, (x, 132), (from_x, 70), "#777777", linewidth=1.1)
+            box(axes, x - wide / 2, 134, wide, 40, ORANGE)
+            axes.text(x, 154, f"k, v\n{kv}", **words)
+        axes.text(left + 112, 196, f"{kv_heads} KV head{'s' * (kv_heads > 1)}; {cache}", **words)
+    return picture(
+        "With grouped heads, several query heads read the same keys and values",
+        figure,
+        "Four query heads, three ways. Multi-head attention has a KV head for each of them. In grouped-query "
+        "attention, query heads 0 and 1 share KV head 0, and 2 and 3 share KV head 1, so that the KV cache is half as "
+        "large. In multi-query attention all four share one.",
+    )
+
+
 def attention_roofline(copy_gbps: float, matmul_tflops: float, points: dict, title: str) -> Panel:
     """The roofline with kernels of attention on it, log axes both.
 

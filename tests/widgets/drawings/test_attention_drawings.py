@@ -1,10 +1,18 @@
 from kernels.attention.fast_models import IN_ORDER, TURNS, copies, schedule
-from widgets.drawings.attention import attention_roles, attention_roofline, forward_tiles, program_order, tile_on_sm
+from widgets.drawings.attention import (
+    attention_roles,
+    attention_roofline,
+    forward_tiles,
+    grouped_heads,
+    program_order,
+    tile_on_sm,
+)
 
 
 def test_the_drawings_say_what_they_show():
     drawn = {panel.title: panel.alt for panel in (forward_tiles(),)}
     assert "HBM holds q, k, v and out, and no scores." in drawn["The scores live for one tile"]
+    assert grouped_heads().png and "query heads 0 and 1 share KV head 0" in grouped_heads().alt
 
 
 def roofline():
