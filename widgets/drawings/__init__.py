@@ -6,7 +6,7 @@ roofline.py   lesson 01: the memory hierarchy, a weight shared by tokens, host a
 execution.py  lesson 02: a launch from the grid down to sectors, and the latency of a load
 tiling.py     lesson 03: the reads of a naive matmul, a software pipeline, waves, a tile in wgmma instructions
 hopper.py     lesson 03b: TMA, a barrier's phases, who waits for whom, a recorded trace
-hopper_parts.py  lesson 03b: slots in shared memory, warps with roles, what the compiler writes
+hopper_parts.py  lessons 03b, 08b: slots in shared memory, warps with roles, what the compiler writes, a shared dq
 fusion.py     lesson 04: a round trip, and the kernels of a layer over time
 norms.py      lesson 05b: rows, programs and partial sums of a backward
 attention.py  the tensors of attention, what streams past a program, and query heads that share a KV head

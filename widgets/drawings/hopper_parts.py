@@ -1,4 +1,4 @@
-"""Lesson 03b's still drawings of space: slots in shared memory, warps with roles, who writes which part."""
+"""Still drawings of kernels with roles: slots in shared memory, warps with roles, who writes which part of dq."""
 
 from widgets.drawings.pictures import arrow, box, page, picture
 from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, RED, SKY, Panel
@@ -151,3 +151,55 @@ def who_writes(parts: dict, levels: list, title: str) -> Panel:
     said = "; ".join(f"{part}: " + ", ".join(who or "none" for who in row) for part, row in parts.items())
     names = ", ".join(name.replace("\n", " ") for name in levels)
     return picture(title, figure, f"Who writes each part of the kernel, in {names}. {said}.")
+
+
+def shared_dq(queries: int = 64, head_dim: int = 128) -> Panel:
+    """How two warpgroups that own keys form one tile of dq: which part each computes, and what crosses between them.
+
+    Args:
+        queries: of the tile.
+        head_dim: columns of dq, shared between the warpgroups.
+    """
+    figure, axes = page(318)
+    box(axes, 6, 128, 748, 58, _PALE, edgecolor="none")
+    axes.text(380, 157, "shared\nmemory", fontsize=9, ha="center", va="center", color=_GREY)
+    half = head_dim // 2
+    for group, (color, hatch) in enumerate(((SKY, ""), (ORANGE, "//"))):
+        left = 12 + group * 392
+        patch = {"facecolor": color, "edgecolor": "none", "pad": 1}
+        box(axes, left, 6, 344, 108, "#f7f7f7", edgecolor=_GREY)
+        words = f"warpgroup {group}: keys {64 * group} to {64 * group + 63}, in registers"
+        axes.text(left + 172, 20, words, fontsize=9.5, weight="bold", ha="center", va="center")
+        box(axes, left + 12, 36, 140, 64, color, hatch=hatch)
+        axes.text(left + 82, 68, f"ds {group}", fontsize=10.5, ha="center", va="center", bbox=patch)
+        box(axes, left + 196, 36, 136, 64, GREEN)
+        axes.text(left + 264, 68, f"dk {group} and dv {group}", fontsize=10, ha="center", va="center", color="white")
+        arrow(axes, (left + 154, 68), (left + 194, 68))
+        arrow(axes, (left + 82, 101), (left + 82, 136))
+        box(axes, left + 12, 138, 140, 38, color, hatch=hatch)
+        axes.text(left + 82, 157, f"copy of ds {group}", fontsize=9.5, ha="center", va="center", bbox=patch)
+        box(axes, left + 196, 138, 136, 38, "white")
+        axes.text(left + 264, 157, f"tile of k {group}", fontsize=9.5, ha="center", va="center")
+        x = 190 + group * 152
+        box(axes, x, 234, 150, 46, color, hatch=hatch)
+        words = f"columns {half * group} to {half * group + half - 1}\nby warpgroup {group}"
+        axes.text(x + 75, 257, words, fontsize=9, ha="center", va="center", bbox=patch)
+        for other, x in enumerate((250 + 24 * group, 402 + 24 * group)):
+            arrow(
+                axes, (left + 82, 177), (x, 233), BLUE if group == 0 else RED, linestyle="-" if group == other else "--"
+            )
+    axes.text(14, 257, f"a tile of dq:\n{queries} queries", fontsize=9.5, va="center")
+    arrow(axes, (496, 257), (590, 257))
+    axes.text(543, 244, "TMA adds", fontsize=9, ha="center", va="center")
+    box(axes, 592, 234, 156, 46, _PALE)
+    axes.text(670, 257, "dq in HBM, in fp32", fontsize=9.5, ha="center", va="center")
+    words = "solid: its own ds, multiplied first; dashed: the other's, after an mbarrier says that it is complete"
+    axes.text(380, 303, words, fontsize=9, ha="center", va="center")
+    return picture(
+        "dq needs the ds of both warpgroups",
+        figure,
+        f"Each of two warpgroups owns 64 keys and keeps their dk and dv in registers. dq sums over all keys, so each "
+        f"warpgroup copies its ds to shared memory. Warpgroup 0 computes columns 0 to {half - 1} of a tile of dq of "
+        f"{queries} queries, warpgroup 1 columns {half} to {head_dim - 1}: a matmul with its own ds, then one with the "
+        "other's. TMA adds both halves to dq in HBM, in fp32.",
+    )

@@ -87,3 +87,7 @@ def test_roles_share_the_registers_of_the_start():
 def test_who_writes_names_each_part_and_level():
     alt = hopper_parts.who_writes({"roles": ("", "compiler", "you")}, ["a\nb", "c", "d"], "Who").alt
     assert "in a b, c, d" in alt and "roles: none, compiler, you" in alt
+
+
+def test_both_warpgroups_of_the_backward_form_a_tile_of_dq():
+    assert "Warpgroup 0 computes columns 0 to 63" in hopper_parts.shared_dq().alt
