@@ -1,19 +1,24 @@
-"""What is done to an accumulator between the K loop and the store."""
+"""What is done to an accumulator between the K loop and the store, when it is done, and matmuls of one x in one."""
 
 from widgets.drawings.pictures import arrow, box, page, picture
-from widgets.toolkit.panel import GREEN, ORANGE, SKY, Panel
+from widgets.toolkit.panel import GREEN, ORANGE, SKY, YELLOW, Panel
+
+_PALE = "#eeeeee"
 
 
 def accumulator_epilogue() -> Panel:
     """One program: the K loop fills the accumulator, the epilogue changes it, one store writes it."""
     figure, axes = page(238)
-    for x, wide, words in ((8, 158, "HBM"), (196, 388, "registers of one program"), (614, 138, "HBM")):
+    for x, wide, words in ((8, 158, "HBM"), (196, 388, "one program, on one SM"), (614, 138, "HBM")):
         box(axes, x, 26, wide, 204, "white", linestyle="--", edgecolor="#777777")
         axes.text(x, 14, words, fontsize=9.5, weight="bold", va="center")
     for y, words, color in ((40, "x", SKY), (84, "weight", SKY), (140, "bias", ORANGE), (184, "residual", ORANGE)):
         box(axes, 24, y, 126, 34, color)
         axes.text(87, y + 17, words, fontsize=9.5, ha="center", va="center")
-    stages = ((210, 52, 140, 58, "K loop:\nacc += x @ weight", SKY), (390, 52, 176, 58, "acc, fp32", "white"))
+    stages = (
+        (210, 52, 140, 58, "K loop:\nacc += x @ weight", SKY),
+        (390, 52, 176, 58, "acc, fp32,\nin registers", "white"),
+    )
     for x, y, wide, high, words, color in stages:
         box(axes, x, y, wide, high, color)
         axes.text(x + wide / 2, y + high / 2, words, fontsize=9.5, ha="center", va="center")
@@ -37,4 +42,104 @@ def accumulator_epilogue() -> Panel:
         figure,
         "The epilogue works on the accumulator where it is, in registers. The K loop reads x and weight from HBM; the "
         "epilogue reads bias and residual; the program stores y once. No intermediate goes to HBM.",
+    )
+
+
+def packed_projections(heads: int = 32, kv_heads: int = 8, head_dim: int = 128) -> Panel:
+    """Queries, keys and values: three matmuls that each read x, and one with a packed weight whose result is sliced."""
+    figure, axes = page(252)
+    rows = {"q": heads * head_dim, "k": kv_heads * head_dim, "v": kv_heads * head_dim}
+    looks = {"q": (SKY, ""), "k": (ORANGE, "//"), "v": (GREEN, "..")}
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    unit, tall = 190 / sum(rows.values()), 34
+    columns = {"x": 62, "W": 232, "y": 532}
+    for left, words in ((8, "three matmuls"), (8, "one matmul")):
+        axes.text(left, 12 if words.startswith("three") else 164, words, fontsize=9.5, weight="bold", va="center")
+    for at, name in enumerate(rows):
+        y, (color, hatch) = 26 + at * 42, looks[name]
+        box(axes, columns["x"], y, 96, tall, YELLOW)
+        axes.text(columns["x"] + 48, y + tall / 2, "x", fontsize=9.5, ha="center", va="center")
+        arrow(axes, (columns["x"] + 100, y + tall / 2), (columns["W"] - 4, y + tall / 2))
+        for column, words in (("W", f"W{name}"), ("y", name)):
+            box(axes, columns[column], y, rows[name] * unit, tall, color, hatch=hatch)
+            middle = columns[column] + rows[name] * unit / 2
+            axes.text(middle, y + tall / 2, words, fontsize=9.5, ha="center", va="center", bbox=white)
+        arrow(axes, (columns["W"] + rows[name] * unit + 4, y + tall / 2), (columns["y"] - 4, y + tall / 2))
+    y = 182
+    box(axes, columns["x"], y, 96, tall, YELLOW)
+    axes.text(columns["x"] + 48, y + tall / 2, "x", fontsize=9.5, ha="center", va="center")
+    arrow(axes, (columns["x"] + 100, y + tall / 2), (columns["W"] - 4, y + tall / 2))
+    arrow(axes, (columns["W"] + sum(rows.values()) * unit + 4, y + tall / 2), (columns["y"] - 4, y + tall / 2))
+    for column, words in (("W", "W{}"), ("y", "{}")):
+        x = columns[column]
+        for name, count in rows.items():
+            color, hatch = looks[name]
+            box(axes, x, y, count * unit, tall, color, hatch=hatch)
+            axes.text(
+                x + count * unit / 2,
+                y + tall / 2,
+                words.format(name),
+                fontsize=9.5,
+                ha="center",
+                va="center",
+                bbox=white,
+            )
+            x += count * unit
+        said = f"{sum(rows.values()):,} rows" if column == "W" else "q, k, v are views of it"
+        axes.text(columns[column], y + tall + 15, said, fontsize=9, va="center")
+    return picture(
+        "Packed, one matmul reads x once, and its result is sliced",
+        figure,
+        f"Above, three matmuls read x three times, with weights of {rows['q']:,}, {rows['k']:,} and {rows['v']:,} "
+        f"rows. Below, one matmul reads x once, with a weight of {sum(rows.values()):,} rows; queries, keys and values "
+        "are slices of its result.",
+    )
+
+
+def epilogue_over_time(loop: int = 5, epilogue: int = 2, tiles: int = 4) -> Panel:
+    """What tensor cores and warps do during epilogues: all warps on one tile, and two warpgroups with a tile each.
+
+    Args:
+        loop: units of time of a tile's K loop.
+        epilogue: units of a tile's epilogue.
+        tiles: of one SM.
+    """
+    left, lane, top = 128, 31, 34
+    together, turns = tiles * (loop + epilogue), tiles * loop + epilogue
+    unit = 620 / max(together, turns)
+    figure, axes = page(top + 5 * lane + 58)
+    look = {"facecolor": ORANGE, "edgecolor": "none", "pad": 0.5}
+
+    def row(y, name, jobs, end):
+        axes.text(left - 10, y + 11, name, fontsize=9.5, ha="right", va="center")
+        box(axes, left, y, end * unit, 22, _PALE, edgecolor="none")
+        for start, length, tile, color, hatch in jobs:
+            box(axes, left + start * unit, y, length * unit, 22, color, hatch=hatch)
+            middle = left + (start + length / 2) * unit
+            patch = look if hatch else None
+            axes.text(middle, y + 11, f"tile {tile}", fontsize=8.5, ha="center", va="center", bbox=patch)
+
+    for x, words, color, hatch in ((left, "K loop", SKY, ""), (left + 96, "epilogue and store", ORANGE, "//")):
+        box(axes, x, 6, 13, 13, color, hatch=hatch)
+        axes.text(x + 19, 13, words, fontsize=9.5, va="center")
+    box(axes, left + 270, 6, 13, 13, _PALE, edgecolor="none")
+    axes.text(left + 289, 13, "idle or waiting", fontsize=9.5, va="center")
+    step = loop + epilogue
+    row(top, "tensor cores", [(n * step, loop, n, SKY, "") for n in range(tiles)], together)
+    row(top + lane, "all warps", [(n * step + loop, epilogue, n, ORANGE, "//") for n in range(tiles)], together)
+    y = top + 2 * lane + 22
+    row(y, "tensor cores", [(n * loop, loop, n, SKY, "") for n in range(tiles)], turns)
+    for group in (0, 1):
+        jobs = [((n + 1) * loop, epilogue, n, ORANGE, "//") for n in range(group, tiles, 2)]
+        row(y + (group + 1) * lane, f"warpgroup {'ab'[group]}", jobs, turns)
+    y += 3 * lane + 8
+    axes.text(left, y, "time", fontsize=9.5, va="center")
+    arrow(axes, (left + 36, y), (left + 150, y))
+    busy = [100 * tiles * loop / end for end in (together, turns)]
+    return picture(
+        "An epilogue costs time where nothing multiplies meanwhile",
+        figure,
+        f"Above, all warps run each tile's epilogue, and the tensor cores wait: busy {busy[0]:.0f}% of the time drawn. "
+        f"Below, two warpgroups have a tile each; while one runs its epilogue, the tensor cores work for the other: "
+        f"busy {busy[1]:.0f}%. The lengths are chosen, not measured.",
     )

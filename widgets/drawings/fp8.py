@@ -1,8 +1,9 @@
 """Still drawings of FP8 matmuls: which bits of a product an accumulator keeps, where and when it is promoted, how
-operands and scales lie in memory."""
+operands and scales lie in memory, what block scales take on Hopper and on Blackwell, and where lower precision moves a
+matmul on a roofline."""
 
 from widgets.drawings.pictures import arrow, box, page, picture
-from widgets.toolkit.panel import GREEN, ORANGE, SKY, YELLOW, Panel
+from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, SKY, YELLOW, Panel, canvas
 
 _PALE, _SHADE = "#eeeeee", "#555555"
 
@@ -43,8 +44,9 @@ def kept_bits(sums: dict, top: int = 13, product: tuple = (1, -6)) -> Panel:
     )
 
 
-def promotion(every: int = 128, step: int = 32, blocks: int = 3) -> Panel:
-    """Along K: short sums in the tensor core, each added to a sum in registers."""
+def promotion(every: int = 128, step: int = 32, blocks: int = 3, scales: bool = False) -> Panel:
+    """Along K: short sums in the tensor core, each added to a sum in registers; scales: times its block's scales."""
+    said = "times the block's\nscales, then added" if scales else "added"
     figure, axes = page(214)
     wide, gap, left, steps = 34, 26, 132, every // step
     axes.text(14, 54, "tensor core", fontsize=10, weight="bold", va="center")
@@ -58,7 +60,7 @@ def promotion(every: int = 128, step: int = 32, blocks: int = 3) -> Panel:
             axes.text(x + (part + 0.5) * wide, 54, "+" if part else "0 +", fontsize=10, ha="center", va="center")
         end = x + steps * wide
         arrow(axes, (end - wide / 2, 71), (end - wide / 2, 150))
-        axes.text(end - wide / 2 - 8, 110, "times the block's\nscales, then added", fontsize=9, ha="right", va="center")
+        axes.text(end - wide / 2 - 8, 110, said, fontsize=9, ha="right", va="center")
         box(axes, end - wide, 151, wide, 34, ORANGE)
         axes.text(end - wide / 2, 168, "+", fontsize=11, ha="center", va="center")
         if block:
@@ -66,10 +68,12 @@ def promotion(every: int = 128, step: int = 32, blocks: int = 3) -> Panel:
     arrow(axes, (end, 168), (end + 40, 168))
     axes.text(end + 44, 168, "y", fontsize=10, va="center")
     return picture(
-        f"A sum of {every} columns in the tensor core, the long sum in fp32",
+        f"With block scales, each short sum of {every} columns is scaled before it is added"
+        if scales
+        else f"A sum of {every} columns in the tensor core, the long sum in fp32",
         figure,
         f"Along K, {steps} instructions of {step} columns add up in the tensor core, from zero. Every {every} columns "
-        "the short sum is multiplied by the scales of its blocks and added to a sum in fp32 registers.",
+        f"the short sum is {'multiplied by the scales of its blocks and ' * scales}added to a sum in fp32 registers.",
     )
 
 
@@ -198,3 +202,77 @@ def scale_layout() -> Panel:
         "wants 32 lines of 16 bytes: line 0 holds the four scales of row 0, then those of rows 32, 64 and 96; line 1 "
         "those of rows 1, 33, 65 and 97, and so on.",
     )
+
+
+def block_scaled_instructions() -> Panel:
+    """Codes and scales on their way to a tensor core instruction, on Hopper and on Blackwell."""
+    figure, axes = page(214)
+    ways = {
+        "Hopper": (("decode,\ntimes scale", ORANGE), ("tiles of bf16", "white"), ("wgmma, bf16", SKY)),
+        "Blackwell, sm_100": (("tcgen05.mma with block_scale", SKY),),
+    }
+    for at, (name, stages) in enumerate(ways.items()):
+        y = 16 + at * 104
+        axes.text(8, y, name, fontsize=9.5, weight="bold", va="center")
+        for part, (words, color) in enumerate((("codes of x, weight", YELLOW), ("their scales", GREEN))):
+            box(axes, 8, y + 14 + part * 34, 150, 28, color)
+            axes.text(83, y + 28 + part * 34, words, fontsize=9.5, ha="center", va="center")
+        x, wide = 206, 150 if len(stages) > 1 else 510
+        for stage, (words, color) in enumerate(stages):
+            box(axes, x, y + 14, wide, 62, color)
+            axes.text(x + wide / 2, y + 45, words, fontsize=9.5, ha="center", va="center")
+            if stage:
+                arrow(axes, (x - 30, y + 45), (x, y + 45))
+            x += wide + 30
+        for part in (0, 1):
+            arrow(axes, (158, y + 28 + part * 34), (206, y + 36 + part * 18))
+        arrow(axes, (716, y + 45), (748, y + 45))
+    return picture(
+        "Block scales are work for other units on Hopper, and operands on Blackwell",
+        figure,
+        "On Hopper, other units decode the codes of both tiles and multiply them by their scales, and the tensor cores "
+        "multiply tiles of bf16. On Blackwell, codes and scales are operands of one instruction.",
+    )
+
+
+def two_precisions(copy_gbps: float, tflops: dict, moves: dict, title: str) -> Panel:
+    """A roofline with two roofs, and matmuls that move from one to the other.
+
+    Args:
+        copy_gbps: slope of both.
+        tflops: {name: height of a roof}, the lower one first.
+        moves: {name: ((FLOP/byte, TFLOP/s) before, the same after)}, recorded.
+        title: the finding.
+    """
+    figure = canvas(height=320)
+    axes = figure.add_axes((0.085, 0.145, 0.89, 0.77))
+    axes.set(xscale="log", yscale="log", xlim=(0.5, 16384), ylim=(1.5, 3000))
+    axes.minorticks_off()
+    axes.set_xticks([1, 4, 16, 64, 256, 1024, 4096], ["1", "4", "16", "64", "256", "1,024", "4,096"], fontsize=9)
+    axes.set_yticks([2, 10, 100, 1000], ["2", "10", "100", "1,000"], fontsize=9)
+    axes.set_xlabel("arithmetic intensity, FLOP/byte", fontsize=9)
+    axes.text(0, 1.03, "TFLOP/s", fontsize=9, transform=axes.transAxes)
+    axes.spines[["top", "right"]].set_visible(False)
+    ridges = []
+    for (name, height), style in zip(tflops.items(), ("-", "--")):
+        ridge = 1e3 * height / copy_gbps
+        ridges.append(f"{ridge:.0f} {name}")
+        axes.plot([0.5, ridge, 16384], [0.5 * copy_gbps / 1e3, height, height], style, color="#777777", linewidth=2)
+        axes.plot([ridge, ridge], [1.5, height], ":", color="#777777", linewidth=1.2)
+        axes.text(ridge * (0.93 if style == "-" else 1.08), 1.9, f"{ridge:.0f}", fontsize=9, color=_SHADE, va="center")
+        axes.texts[-1].set_ha("right" if style == "-" else "left")
+        axes.text(0.6, height * 1.12, f"{name}, {height:,.0f} TFLOP/s", fontsize=9, color=_SHADE)
+        axes.plot([0.5, ridge], [height, height], style, color="#cccccc", linewidth=0.9, zorder=1)
+    axes.text(13, 110, f"copy bandwidth, {copy_gbps:,.0f} GB/s", fontsize=9, color=_SHADE, ha="right")
+    said = []
+    for name, points in moves.items():
+        look = {"arrowstyle": "-|>", "color": BLACK, "linewidth": 1.3, "shrinkA": 6, "shrinkB": 6}
+        axes.annotate("", points[1], points[0], arrowprops=look)
+        for (x, y), color, marker in zip(points, (BLUE, ORANGE), "os"):
+            axes.plot([x], [y], marker, color=color, markeredgecolor=BLACK, markersize=8, zorder=4)
+        x, y = points[0]
+        axes.annotate(
+            name, (x, y), (10, -16), textcoords="offset points", fontsize=9, ha="left" if x < 100 else "right"
+        )
+        said.append(f"{name}: " + " to ".join(f"{x:,.0f} FLOP/byte and {y:,.0f} TFLOP/s" for x, y in points))
+    return picture(title, figure, f"Roofline of the H200; ridge points at {', '.join(ridges)}. {'; '.join(said)}.")

@@ -45,7 +45,8 @@ def grouped(
             color, hatch = _LOOKS[place]
             x = at + (place - (len(series) - 1) / 2) * wide
             axes.bar(x, values[name], 0.92 * wide, color=color, hatch=hatch, edgecolor="white")
-            look = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 9}
+            look = {"textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": 9, "zorder": 5}
+            look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # over a dashed line
             axes.annotate(form.format(values[name]), (x, values[name]), (0, 2), **look)
     for value in marks.values():
         axes.axhline(value, color="#555555", linewidth=1.2, linestyle="--")

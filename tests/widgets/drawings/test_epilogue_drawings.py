@@ -1,5 +1,10 @@
-from widgets.drawings.epilogues import accumulator_epilogue
+from widgets.drawings.epilogues import accumulator_epilogue, epilogue_over_time, packed_projections
 
 
 def test_the_picture_says_where_the_epilogue_works():
     assert "in registers" in accumulator_epilogue().alt and accumulator_epilogue().png
+
+
+def test_packed_weights_and_idle_tensor_cores_are_counted():
+    assert "weight of 6,144 rows" in packed_projections().alt and packed_projections().png
+    assert "busy 71% of the time drawn" in epilogue_over_time().alt and "busy 91%" in epilogue_over_time().alt
