@@ -48,7 +48,7 @@ def shapes_on_roofline(points: dict, measured: tuple, copy_gbps: float, matmul_t
     axes.plot([x], [y], "s", color=ORANGE, markeredgecolor=BLACK, markersize=8, zorder=5)
     words = f"{name}: {y:.1f} TFLOP/s"
     look = {"textcoords": "offset points", "fontsize": 9, "color": _INK_ORANGE, "va": "center"}
-    axes.annotate(words.replace(", ", ",\n"), (x, y), (-9, 8), ha="right", **look)
+    axes.annotate(words.replace(", ", ",\n"), (x, y), (0, 22), ha="center", **look)
     return picture(title, figure, f"{'; '.join(said)}. The ridge point lies at {ridge:.0f}. {words}.")
 
 
