@@ -56,7 +56,7 @@ def token_path(experts: int = 8, chosen: Sequence[int] = (1, 4), gates: Sequence
     return picture(
         f"A token uses {len(chosen)} of {experts} experts",
         figure,
-        f"Of a token x the router makes a number for each of {experts} experts; the largest are those of experts "
+        f"The router computes {experts} numbers for a token x, one per expert; the largest are those of experts "
         f"{names}. Only these multiply x with their matrices gate, up and down. Their results, times {weights}, are "
         "added up to y.",
     )
