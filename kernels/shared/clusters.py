@@ -21,13 +21,13 @@ from kernels.shared.device import is_hopper
 
 PART_BYTES = 65_536  # of a row in each CTA; three such parts fit in an SM's shared memory
 MAX_PART_BYTES = 131_072
-MAX_CTAS = 8  # more need an opt-in for clusters that not every GPU can place
+MAX_CTAS = 16  # Hopper's most; clusters of more than 8 are harder to place, and only rows of more than 1 MiB get them
 
 #: A CTA tells the others of its cluster that it runs, and so that its shared memory may be written.
 ARRIVE = gl.constexpr("mov.b32 $0, $1; barrier.cluster.arrive.relaxed.aligned;")
 #: Thread i sends two fp32 to CTA i, into the slot of its own CTA; then all wait for all. Result: where the slots begin.
 EXCHANGE = gl.constexpr("""{
-.shared .align 16 .b32 slots[16];
+.shared .align 16 .b32 slots[32];
 .reg .pred sends; .reg .b32 rank, thread, here, there;
 mov.u32 rank, %cluster_ctarank;
 mov.u32 thread, %tid.x;
@@ -63,7 +63,7 @@ def cluster_path(x: torch.Tensor, path: str | None) -> str | None:
     if path == "cluster" and not (runs and fits_a_cluster(x)):
         raise ValueError(
             f"path: got 'cluster' for rows of {x.shape[-1]:,} {x.dtype} with strides {x.stride()} on {x.device}, "
-            "expected contiguous rows of at most 1 MiB that begin at multiples of 16 bytes, on a Hopper GPU, compiled"
+            "expected contiguous rows of at most 2 MiB that begin at multiples of 16 bytes, on a Hopper GPU, compiled"
         )
     wide = x.shape[-1] * x.itemsize > PART_BYTES
     return "cluster" if path is None and wide and runs and fits_a_cluster(x) else path
@@ -74,7 +74,7 @@ def cluster_layout(cols: int, itemsize: int, warps: int, loads: int) -> dict:
     """One row per cluster, in steps of `loads` 16-byte loads per thread; for the table of a family's paths."""
     vector = 16 // itemsize
     ctas = 2
-    while ctas < MAX_CTAS and ctas * PART_BYTES < cols * itemsize:
+    while ctas < MAX_CTAS and ctas * (PART_BYTES if ctas < 8 else MAX_PART_BYTES) < cols * itemsize:
         ctas *= 2
     groups = 32 * warps * loads
     steps = cdiv(cdiv(cols, ctas), groups * vector)

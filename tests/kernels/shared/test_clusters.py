@@ -28,7 +28,8 @@ def launch_rmsnorm(x, weight, y):
 
 
 @pytest.mark.parametrize(
-    "cols, dtype, ctas", [(65_536, BF16, 2), (100_008, BF16, 4), (65_536, FP32, 4), (524_288, BF16, 8)]
+    "cols, dtype, ctas",
+    [(65_536, BF16, 2), (100_008, BF16, 4), (65_536, FP32, 4), (524_288, BF16, 8), (1_048_576, BF16, 16)],
 )
 def test_the_row_is_copied_once_and_exchanged_once(cols, dtype, ctas):
     """Asynchronous copies of 16 bytes, none of them twice; one write to the other CTAs' memory; no spills."""
@@ -48,7 +49,7 @@ def test_the_row_is_copied_once_and_exchanged_once(cols, dtype, ctas):
 def test_which_rows_fit():
     x = torch.empty(4, 131_080, dtype=BF16)
     assert fits_a_cluster(x) and fits_a_cluster(x[:, :131_072]) and fits_a_cluster(x[:, 8:]) and fits_a_cluster(x[::2])
-    for other in (x[:, 1:], x[:, :-1], x.T, x[:, ::2], torch.empty(1, 600_000, dtype=BF16)):
+    for other in (x[:, 1:], x[:, :-1], x.T, x[:, ::2], torch.empty(1, 1_048_584, dtype=BF16)):
         assert not fits_a_cluster(other)
     assert fits_a_cluster(torch.empty(3, 131_081, dtype=BF16)[:1, :131_072]), "the stride of a single row is no matter"
 
@@ -70,7 +71,9 @@ def test_the_model_reads_the_row_once():
 
 @on_hopper
 @pytest.mark.parametrize("dtype", [FP16, BF16, FP32])
-@pytest.mark.parametrize("rows, cols", [(1, 8), (3, 1000), (700, 4096), (5, 100_008), (300, 65_536), (2, 262_144)])
+@pytest.mark.parametrize(
+    "rows, cols", [(1, 8), (3, 1000), (700, 4096), (5, 100_008), (300, 65_536), (2, 262_144), (40, 524_288)]
+)
 def test_results(rows, cols, dtype):
     """Few rows and more than there are clusters at a time; parts without a column; into poisoned memory."""
     x, weight = randn(rows, cols, dtype=dtype, scale=3), randn(cols, dtype=dtype)
