@@ -76,6 +76,7 @@ test-triton: .venv/triton-$(NEXT_TRITON)  # the kernels and the instruments on t
 others: .venv-colab/setup .venv/triton-$(NEXT_TRITON)
 
 lessons: .venv/test  ## run lessons and solutions, store what they show; write exercises and the README's contents
+	@$(BIN)/python -m instruments.release  # first, too: check reads the exercise of a new solution
 	@$(BIN)/python -m instruments.notebooks $(if $(ONLY),--only $(ONLY))
 	@$(BIN)/python -m instruments.release
 	@$(BIN)/python -m instruments.contents

@@ -5,7 +5,7 @@ hopper.py            the same forward for Hopper, in Gluon: warp specialization 
 backward.py          gradients of q, k and v, with the scores recomputed: the plain kernels and the fast ones
 backward_hopper.py   the backward for Hopper, in Gluon: five matmuls instead of seven, dq added up by atomics
 decode.py            a few queries per sequence, keys split over programs and merged (split-KV, Flash-Decoding)
-decode_persistent.py the same in one wave of programs, each with an equal chunk of all keys
+decode_persistent.py the same in one wave of programs, each with an equal chunk of all keys, and their merging
 masks.py             what the Triton kernels share: masks, ranges of keys, loads and stores of tiles
 configs.py           checks of arguments, tile sizes by path and head_dim, and which path runs on a GPU
 traffic.py           the bytes and FLOPs of each path, and the keys and queries that its tiles visit

@@ -1,7 +1,7 @@
 """The loss of a language model.
 
 cross_entropy.py          loss and gradient of logits that are there, without probabilities
-linear_cross_entropy.py   the same of x @ weight^T, with the logits overwritten by their gradient
+linear_cross_entropy.py   the same of x @ weight^T: logits stored whole, overwritten by their gradient, or in chunks
 """
 
 from kernels.losses.cross_entropy import (

@@ -1,7 +1,8 @@
 """Normalization of rows, forward and backward.
 
 rmsnorm.py, rmsnorm_backward.py      RMSNorm: rows in registers, and wider rows in two passes
-add_rmsnorm.py                       residual add and RMSNorm in one kernel
+cluster.py                           RMSNorm of rows too wide for one CTA, shared by a cluster of them; Gluon, Hopper
+add_rmsnorm.py                       residual add and RMSNorm in one kernel; backward: rmsnorm_backward.py, with `dsum`
 layernorm.py, layernorm_backward.py  LayerNorm; welford.py computes mean and variance of a wide row in one pass
 custom_op.py                         RMSNorm as an op that torch.compile does not look into
 models.py                            without a kernel: passes over x, and Welford's update, step by step

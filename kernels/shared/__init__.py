@@ -1,6 +1,7 @@
 """What several families share; import from the files.
 
 rows.py        how kernels over rows are launched: tables of paths, plans, sums of partial sums
+clusters.py    wide rows on Hopper: shared by the CTAs of a cluster, which exchange sums; Gluon
 tiles.py       how elementwise kernels are tiled and launched
 arguments.py   checks of arguments
 metadata.py    host work done once per shapes, strides and dtypes: checks, paths, tiles

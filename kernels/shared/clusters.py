@@ -71,11 +71,15 @@ def cluster_path(x: torch.Tensor, path: str | None) -> str | None:
 
 @cache
 def cluster_layout(cols: int, itemsize: int, warps: int, loads: int) -> dict:
-    """One row per cluster, in steps of `loads` 16-byte loads per thread; for the table of a family's paths."""
+    """One row per cluster, in steps of `loads` 16-byte loads per thread; for the table of a family's paths.
+
+    warps: of a CTA whose part of the row has at most PART_BYTES; a larger part gets twice as many.
+    """
     vector = 16 // itemsize
     ctas = 2
     while ctas < MAX_CTAS and ctas * (PART_BYTES if ctas < 8 else MAX_PART_BYTES) < cols * itemsize:
         ctas *= 2
+    warps *= 1 + (ctas * PART_BYTES < cols * itemsize)
     groups = 32 * warps * loads
     steps = cdiv(cdiv(cols, ctas), groups * vector)
     config = {"CTAS": ctas, "STEPS": steps, "GROUPS": groups, "VECTOR": vector, "num_ctas": ctas, "num_warps": warps}

@@ -1,6 +1,7 @@
 """Softmax of rows, forward and backward.
 
 forward.py    softmax: rows in registers, and rows that do not fit by online softmax
+cluster.py    the same of rows too wide for one CTA, shared by a cluster of them; Gluon, Hopper
 causal.py     the same under a causal mask
 backward.py   the gradient of both
 online.py     online softmax (Milakov and Gimelshein, 2018): the running max and sum of forward.py, causal.py

@@ -177,6 +177,7 @@ def test_an_exception_is_told_with_its_place(error, diagnosis, words):
         ("'tensor' object is not iterable", "m = max(x)", "tl.maximum"),
         ("can only convert an array of size 1 to a Python scalar", "y = math.exp(x)", "math knows no tiles"),
         ("Loop-carried variable m has initial type fp32 but is re-assigned to <['64'], fp32>", "", "tl.full([BLOCK]"),
+        ("Loop-carried variable l has initial type int32 but is re-assigned to fp32 in loop!", "", "0.0 is fp32"),
         ("Expected dtype ['fp32', 'fp64'] but got bf16", "y = tl.sigmoid(x)", ".to(tl.float32)"),
         ("Cannot access global variable CUBIC from within @jit'ed function.", "", "pass CUBIC"),
         ("list index out of range", "y = x[max(a, b)]", ""),
