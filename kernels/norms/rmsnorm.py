@@ -160,8 +160,9 @@ PATHS = (
     RowPath("resident", RESIDENT_COLS, _is_resident, _resident, 1),
     RowPath("streaming", MAX_COLS, always, _streaming, 2),
     RowPath("two_pass", MAX_COLS, always, _two_pass, 2),
-    RowPath("cluster", MAX_COLS, never, _cluster, 1),
 )
+#: And on a Hopper GPU, where 'cluster' is taken by `cluster_path`.
+HOPPER_PATHS = (*PATHS, RowPath("cluster", MAX_COLS, never, _cluster, 1))
 ONE_ROW = {
     "resident": rmsnorm_resident_kernel,
     "streaming": rmsnorm_streaming_kernel,
@@ -177,7 +178,7 @@ def _plan(x, weight, eps, path) -> Launch | None:
         return None
     x = as_rows(x)
     rows, cols = x.shape
-    plan = row_plan(PATHS, cols, x.itemsize, cluster_path(x, path))
+    plan = row_plan(HOPPER_PATHS, cols, x.itemsize, cluster_path(x, path))
     grid = (plan.programs(rows),)
     if plan.path == "cluster":
         return Launch(cluster.rmsnorm_cluster_kernel, grid, x.stride(0), cols, eps, **plan.config)
@@ -285,7 +286,7 @@ def rmsnorm_traffic(
     """
     if path == "naive":
         return sum(rmsnorm_ops(rows, cols, dtype).values())
-    passes, programs = passes_and_programs(PATHS, rows, cols, dtype.itemsize, path)
+    passes, programs = passes_and_programs(HOPPER_PATHS, rows, cols, dtype.itemsize, path)
     full = rows * cols * dtype.itemsize
     weight = cols * (weight_dtype or dtype).itemsize * (1 if cached else programs)
     return Traffic({"x": full * passes, "weight": weight}, {"y": full}, flops=4 * rows * cols + 4 * rows, launches=1)

@@ -193,8 +193,9 @@ PATHS = (
     RowPath("resident", RESIDENT_COLS, _fits_a_tile, resident_layout, 1),
     RowPath("tiled", RESIDENT_COLS, lambda cols, nbytes: cols <= TILED_COLS, tiled_layout, 1),
     RowPath("streaming", MAX_COLS, always, streaming_layout, 2),
-    RowPath("cluster", MAX_COLS, never, _cluster, 1),
 )
+#: And on a Hopper GPU, where 'cluster' is taken by `cluster_path`.
+HOPPER_PATHS = (*PATHS, RowPath("cluster", MAX_COLS, never, _cluster, 1))
 UNALIGNED_COLS = 2049  # below, rows in registers are faster on an H200, two bytes at a time as they are
 ONE_ROW = {"resident": softmax_resident_kernel, "tiled": softmax_tiled_kernel, "streaming": softmax_streaming_kernel}
 
@@ -216,7 +217,7 @@ def _plan(x, path) -> tuple[bool, Launch | None]:
         return False, None
     x = as_rows(x)
     rows, cols = x.shape
-    plan = row_plan(PATHS, cols, x.itemsize, cluster_path(x, path))
+    plan = row_plan(HOPPER_PATHS, cols, x.itemsize, cluster_path(x, path))
     grid = (plan.programs(rows),)
     if plan.path == "cluster":
         return False, Launch(cluster.softmax_cluster_kernel, grid, x.stride(0), cols, **plan.config)
@@ -304,6 +305,6 @@ def softmax_traffic(rows: int, cols: int, dtype: torch.dtype, path: str | None =
     """
     if path == "naive":
         return sum(softmax_ops(rows, cols, dtype).values())
-    passes, _ = passes_and_programs(PATHS, rows, cols, dtype.itemsize, path)
+    passes, _ = passes_and_programs(HOPPER_PATHS, rows, cols, dtype.itemsize, path)
     full = rows * cols * dtype.itemsize
     return Traffic({"x": full * passes}, {"y": full}, flops=5 * rows * cols, launches=1)

@@ -167,7 +167,7 @@ def shared_dq(queries: int = 64, head_dim: int = 128) -> Panel:
     for group, (color, hatch) in enumerate(((SKY, ""), (ORANGE, "//"))):
         left = 12 + group * 392
         patch = {"facecolor": color, "edgecolor": "none", "pad": 1}
-        box(axes, left, 6, 344, 108, "#f7f7f7", edgecolor=_GREY)
+        box(axes, left, 6, 344, 108, "#ffffff", edgecolor=_GREY)
         words = f"warpgroup {group}: keys {64 * group} to {64 * group + 63}, in registers"
         axes.text(left + 172, 20, words, fontsize=9.5, weight="bold", ha="center", va="center")
         box(axes, left + 12, 36, 140, 64, color, hatch=hatch)
