@@ -24,7 +24,7 @@ MAX_NOTEBOOKS = 20  # of one learner
 MAX_DEPTH = 32  # folders in each other
 NOTEBOOK = re.compile(r"\.(ipynb|zip)[^/]*$", re.IGNORECASE)  # browsers append .txt or (1)
 TOO_LONG = f'raise ValueError("the answer has more than {MAX_ANSWER:,} characters, and so much is not graded")'
-PRISTINE = "no answer was changed: this is the exercise as handed out. Was your own copy, in work/exercises/, meant?"
+PRISTINE = "no answer was changed: this is the exercise as handed out, or a copy of it that is not begun"
 
 
 class Unreadable(ValueError):
