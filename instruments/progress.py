@@ -199,7 +199,7 @@ class Progress:
             _line(html.escape(guess.question), html.escape(guess.near)) for guess in self.history.guesses.values()
         )
         return f"""<div class=screen><p>{self.total} {html.escape(self.next)}</p>
-<p>A lesson's bar, and the minutes left, count its guesses, an exercise's bar its points. ✓ right, ✗ wrong, · not attempted.</p>
+<p>A lesson's bar and minutes count its guesses, an exercise's bar its points. ✓ right, ✗ wrong, · not attempted.</p>
 <table>{rows}</table>
 <p>{self.guessed}</p>
 <table>{guesses}</table></div>"""
