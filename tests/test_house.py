@@ -3,6 +3,7 @@
 import ast
 from dataclasses import fields
 from graphlib import CycleError, TopologicalSorter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,17 @@ def test_the_docstring_of_kernels_names_each_family():
     text = ast.get_docstring(ast.parse((ROOT / "kernels/__init__.py").read_bytes()))
     families = {path.name for path in MAPPED if path.parent.name == "kernels"} - {"toy"}  # which is tried and removed
     assert not families - set(text.split())
+
+
+@pytest.mark.parametrize("package", [path.name for path in MAPPED if path.parent.name == "kernels"])
+def test_a_package_exports_each_operator_with_its_reference_and_its_traffic(package):
+    exported = vars(import_module(f"kernels.{package}"))
+    for path in (ROOT / "kernels" / package).glob("*.py"):
+        names = {node.name for node in ast.parse(path.read_bytes()).body if isinstance(node, ast.FunctionDef)}
+        beside = {name for name in names if name.endswith(("_traffic", "_reference"))}
+        operators = {name for name in names if {f"{name}_traffic", f"{name}_reference"} & beside}
+        left_out = {name for name in operators | beside if name[0] != "_"} - set(exported)
+        assert not left_out or path.stem == "models", f"kernels/{package}/__init__.py does not export {left_out}"
 
 
 def lines(*patterns: str) -> int:
