@@ -211,7 +211,9 @@ def of_kernels(task: Task, arguments: dict, expected: list, played: facts.Played
     metered = played.metered
     findings = []
     for text in played.errors[:1]:
-        findings.append(Finding("compile", text, meaning(text)[1] or " " * text.startswith("compiled for")))
+        fault, advice = meaning(text)
+        words, advice = f"{text}: {fault}".removesuffix(": "), advice or " " * text.startswith("compiled for")
+        findings.append(Finding("compile", words, advice))
     if not metered:
         return findings
     findings += [Finding("race", text) for text in (*metered.promises[:1], *metered.races[:1])]

@@ -257,8 +257,8 @@ def _answer(cell: NotebookNode, changed: list, submitted: NotebookNode, names: t
 
 
 def normal(source: str) -> str:
-    """A source without trailing blanks and without blank lines at its ends."""
-    return "\n".join(line.rstrip() for line in source.strip().splitlines())
+    """A source without trailing blanks, blank lines and lines that are a comment alone: a remark is no answer."""
+    return "\n".join(line.rstrip() for line in source.splitlines() if not re.match(r"\s*(#|$)", line))
 
 
 def defines(source: str, names: tuple) -> bool:

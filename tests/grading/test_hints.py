@@ -216,6 +216,13 @@ def test_kernels_that_do_what_they_should_have_no_findings():
     assert hints_of(*GOOD) == {}
 
 
+def test_an_error_of_the_compiler_is_told_with_what_it_means():
+    error = "k does not compile: Loop-carried variable m has initial type fp32 but is re-assigned to <['64'], fp32>"
+    (finding,) = of_kernels(task(), {}, [], facts.Played(errors=[error]))
+    assert finding.text.startswith(error) and "m starts as one number and becomes a tile" in finding.text
+    assert finding.advice.startswith("Start with a tile")
+
+
 def test_elements_that_no_kernel_stored():
     part = counts("y", "returned 0", unwritten=64, unwritten_at=[5, 0], unique_written=5 * 256, written=5 * 256)
     words = "64 of 384 elements of y are never written, the first at [5, 0]. "

@@ -276,7 +276,7 @@ def test_a_missing_answer_is_the_stub():
     assert found.sources["05.3"] == cell_of(PRISTINE, "05.3").source
 
 
-@pytest.mark.parametrize("missing", [False, True], ids=["untouched", "missing"])
+@pytest.mark.parametrize("missing", [False, True, "remark"], ids=["untouched", "missing", "remark"])
 @pytest.mark.parametrize("where", ["own", "other"])
 def test_an_answer_elsewhere_is_taken_as_it_stands_and_told(where, missing):
     nb = copy(PRISTINE)
@@ -287,7 +287,9 @@ def test_an_answer_elsewhere_is_taken_as_it_stands_and_told(where, missing):
         nb.cells.append(new_markdown_cell(WHOLE["05.3"]))  # text is no code
     else:
         source = cell_of(nb, "05.4").source = WHOLE["05.3"] + "\n\n" + WHOLE["05.4"]
-    if missing:
+    if missing == "remark":
+        own.source += "\n# my answer is elsewhere"
+    elif missing:
         nb.cells.remove(own)
     found = answers(nb)
     assert found.sources["05.3"] == source and "05.3" not in found.untouched
@@ -303,5 +305,5 @@ def test_fragments_are_not_put_together():
 
 def test_an_endless_answer_is_not_graded():
     nb = copy()
-    cell_of(nb, "05.2").source = "#" * (intake.MAX_ANSWER + 1)
+    cell_of(nb, "05.2").source = "1" * (intake.MAX_ANSWER + 1)
     assert answers(nb).sources["05.2"] == intake.TOO_LONG
