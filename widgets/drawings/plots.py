@@ -75,7 +75,7 @@ def columns(
                 continue
             colour = ORANGE if row in strong else SKY
             axes.barh(at, value, 0.66, color=colour, edgecolor="white", hatch="//" if row in strong else "")
-            end = value
+            end = marks[name].get(row, value) if isinstance(marks.get(name), dict) else value
             if name in spread.get(row, {}):
                 low, end = spread[row][name]
                 axes.plot([low, end], [at, at], color=BLACK, linewidth=2.2, solid_capstyle="butt", zorder=4)
