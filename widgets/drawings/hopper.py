@@ -95,12 +95,17 @@ def phases(run: Run, kind: str, slot: int, count: int, title: str) -> Panel:
         colour, marker = looks[what]
         axes.plot([x(time)], [y - 9], marker, color=colour, markersize=7, markeredgecolor=BLACK, markeredgewidth=0.5)
     waits = [s for s in run.spans if s.kind == "wait" and s.what == f"wait {kind} {slot}"]
-    axes.text(left - 8, 112, "consumer", fontsize=9, ha="right", va="center", color=_GREY)
+    who = "consumer" if kind == "full" else "producer"
+    axes.text(left - 8, 112, who, fontsize=9, ha="right", va="center", color=_GREY)
     for span in waits:
         box(axes, x(span.start), 100, max(x(span.end) - x(span.start), 3), 24, _PALE, linewidth=0.6)
         if x(span.end) - x(span.start) > 62:
             middle = (x(span.start) + x(span.end)) / 2
             axes.text(middle, 112, f"wait for {_phase_of(run, span)}", fontsize=9, ha="center", va="center")
+    late = _late_waits(run, f"wait {kind} {slot}", waits)
+    for time, phase in late:
+        box(axes, x(time), 100, 3, 24, _PALE, linewidth=0.6)
+        axes.text(x(time) + 1, 134, f"wait for {phase}: passes at once", fontsize=9, ha="center", va="center")
     axes.plot([14], [160], "v", color=BLUE, markersize=7, markeredgecolor=BLACK, markeredgewidth=0.5)
     first = "expect: one arrival, and the bytes to come" if kind == "full" else f"arrive, one of {count}"
     axes.text(24, 160, first, fontsize=9, va="center")
@@ -113,8 +118,16 @@ def phases(run: Run, kind: str, slot: int, count: int, title: str) -> Panel:
         title,
         figure,
         f"Barrier {kind}[{slot}] goes through {len(changes)} phases, numbered 0 and 1 in turn. "
-        f"{len(waits)} waits end as the phase that they name is complete.",
+        f"{len(waits)} waits end as the phase that they name is complete."
+        + f" Waits that come later and pass at once: {len(late)}."
+        * bool(late),
     )
+
+
+def _late_waits(run: Run, what: str, held: list) -> list:
+    """[(time, phase)] of the waits that pass at once; held: spans of the others."""
+    passed = [snap for snap in run.snapshots if snap.words.startswith(f"{what} ") and snap.actor not in snap.waits]
+    return [(s.time, s.words.split()[-1]) for s in passed if not any(abs(s.time - w.end) < 1e-9 for w in held)]
 
 
 def _phase_of(run: Run, span) -> str:
@@ -231,7 +244,7 @@ def _problem(axes, run: Run, x: float, unit: float, y: float, line: int, slots: 
         return
     item, slot = map(int, re.search(r"item (\d+).*? slot (\d+)", run.problem).groups())
     verb = "copied" if "is copied" in run.problem else "multiplied"
-    box(axes, x, y + slot * line + 4, unit, line - 4, "none", edgecolor=RED, linewidth=2.2, zorder=4)
+    box(axes, x, y + slot * line - 2, unit, line, "none", edgecolor=RED, linewidth=2.2, zorder=4)
     words = f"data race: item {item} is {verb} too early"
     axes.text(
         x + 1.2 * unit + 8, y + slot * line + 9, words, fontsize=9.5, va="center", color=RED, zorder=5, bbox=_WHITE

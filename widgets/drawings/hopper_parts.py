@@ -68,8 +68,8 @@ def warp_roles(slots: int = 4, start: int = 168, producer: int = 24, consumer: i
         box(axes, 560, y, 188, 58, _SAND, linewidth=1.2)
         words = f"consumer {at}, 4 warps\nrows {at * 64} to {at * 64 + 63} of the tile"
         axes.text(654, y + 29, words, fontsize=9.5, ha="center", va="center")
-        arrow(axes, (438, 78 + at * 34), (558, y + 29))
-    axes.text(498, 96, "wgmma", fontsize=9, ha="center", va="center")
+        arrow(axes, (438, 46), (558, (52, 124)[at]))
+    axes.text(522, 74, "wgmma", fontsize=9, ha="center", va="center")
     axes.text(386, 16, "ring in shared memory", fontsize=9.5, ha="center", va="center", weight="bold")
     axes.plot([710, 710, 68, 68], [164, 200, 200, 146], color=RED, linewidth=1.6)
     arrow(axes, (68, 150), (68, 128), RED)

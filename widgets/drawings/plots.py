@@ -32,8 +32,8 @@ def columns(
 
     table: {row: {column: number}}; a row may lack columns, and one without any is a heading. title: the finding.
     about: what is shown, for the caption. form: how numbers are written, for all columns or {column: form}. strong:
-    rows in another colour. marks: {column: a value that a dashed line marks}; marked: what that is. spread:
-    {row: {column: (low, high)}}, drawn as whiskers. shared: all columns have one scale; else each has its own.
+    rows in another colour. marks: {column: a value that a dashed line marks, or {row: value}}; marked: what that is.
+    spread: {row: {column: (low, high)}}, drawn as whiskers. shared: all columns have one scale; else each has its own.
     numbers: what the text alternative says in place of all numbers, where these are many.
     """
     names = list(dict.fromkeys(name for values in table.values() for name in values))
@@ -45,7 +45,8 @@ def columns(
     left = max(_letters(row) * (_LETTER if values else _BOLD) for row, values in table.items()) + 14
     wide = (WIDTH - left) / len(names)
     most = {name: max(values.get(name) or 0 for values in table.values()) for name in names}
-    most = {name: max(most.values()) if shared else max(most[name], marks.get(name, 0)) for name in names}
+    tops = {name: max(mark.values()) if isinstance(mark, dict) else mark for name, mark in marks.items()}
+    most = {name: max(most.values()) if shared else max(most[name], tops.get(name, 0)) for name in names}
     written = {
         name: max(len(forms[name].format(values[name])) for values in table.values() if name in values)
         for name in names
@@ -60,7 +61,13 @@ def columns(
         axes.axis("off")
         axes.axvline(0, color="#888888", linewidth=1)
         axes.text(0, -0.62, name, fontsize=9, weight="bold", va="bottom")
-        if name in marks:
+        if isinstance(marks.get(name), dict):
+            for at, row in enumerate(table):
+                if row in marks[name]:
+                    axes.plot(
+                        [marks[name][row]] * 2, [at - 0.45, at + 0.45], color=BLACK, linewidth=1.6, ls=(0, (3, 1))
+                    )
+        elif name in marks:
             axes.axvline(marks[name], color="#555555", linewidth=1, linestyle="--", zorder=3)
         for at, (row, values) in enumerate(table.items()):
             value = values.get(name)
@@ -68,7 +75,7 @@ def columns(
                 continue
             colour = ORANGE if row in strong else SKY
             axes.barh(at, value, 0.66, color=colour, edgecolor="white", hatch="//" if row in strong else "")
-            end = value
+            end = marks[name].get(row, value) if isinstance(marks.get(name), dict) else value
             if name in spread.get(row, {}):
                 low, end = spread[row][name]
                 axes.plot([low, end], [at, at], color=BLACK, linewidth=2.2, solid_capstyle="butt", zorder=4)

@@ -17,6 +17,12 @@ def test_a_barrier_goes_through_a_phase_for_each_use_of_its_slot(kind, phases):
     assert f"goes through {phases} phases" in alt
 
 
+def test_a_wait_for_a_phase_that_is_complete_passes_at_once():
+    run = simulate(specialized(4, 2, tiles=2), 2)
+    assert "3 waits end" in (alt := hopper.phases(run, "full", 0, 1, "Phases").alt) and "at once: 1." in alt
+    assert "at once" not in hopper.phases(run_step("producer", steps=8, slots=2), "full", 0, 1, "Phases").alt
+
+
 def test_roles_are_drawn_on_one_scale_with_what_the_tensor_cores_did():
     runs = {name: run_step(name, steps=6) for name in ("one slot", "ring", "producer")}
     alt = hopper.roles_over_time(runs, "Roles", "What roles do").alt

@@ -13,6 +13,8 @@ def test_columns_show_what_is_marked_strong_spread_and_shared():
         {},
         {"marks": {"x": 1.5}},
         {"marks": {"x": 1.5}, "marked": "a limit"},
+        {"marks": {"x": {"a": 1.5}}, "marked": "a limit"},
+        {"marks": {"x": {"a": 1.5, "b": 9.0}}, "marked": "a limit"},
         {"strong": ["a"]},
         {"spread": {"a": {"x": (0.5, 1.5)}}},
         {"shared": True},
