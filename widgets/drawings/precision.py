@@ -34,7 +34,9 @@ def bit_fields(formats: dict, title: str, about: str) -> Panel:
     return picture(title, figure, f"{about}. {numbers}.")
 
 
-def before_and_after(ways: dict, title: str, about: str, limit: float, group: int = 0) -> Panel:
+def before_and_after(
+    ways: dict, title: str, about: str, limit: float, group: int = 0, levels: dict | None = None
+) -> Panel:
     """Elements of one row before and after quantization, a band for each way: dots, and bars in their place.
 
     Args:
@@ -43,6 +45,7 @@ def before_and_after(ways: dict, title: str, about: str, limit: float, group: in
         about: what is shown, for the text alternative.
         limit: the bands go from -limit to limit; a value beyond is drawn at the edge, with its number.
         group: elements that share a scale, parted by thin lines in the last way; 0 for none.
+        levels: {name: the values [elements, levels] that each element could become}, drawn as faint lines.
     """
     band, head, left, right = 78, 30, 118, 118
     height = head + band * len(ways) + 4
@@ -63,6 +66,8 @@ def before_and_after(ways: dict, title: str, about: str, limit: float, group: in
             for at in range(group, len(before), group):
                 axes.axvline(at - 0.5, color="#999999", linewidth=0.8, linestyle=":")
         columns = np.arange(len(before))
+        for level in np.transpose((levels or {}).get(name, np.empty((0, 0)))):
+            axes.hlines(level, columns - 0.5, columns + 0.5, color="#bbbbbb", linewidth=0.6, zorder=0)
         axes.bar(columns, after.clip(-limit, limit), 0.72, color=BLUE)
         axes.plot(columns, before.clip(-limit, limit), "o", color="white", markeredgecolor="#222222", markersize=3.6)
         for at in np.flatnonzero(np.abs(before) > limit):
