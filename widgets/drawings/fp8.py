@@ -8,9 +8,9 @@ from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, SKY, YELLOW, Panel
 _PALE, _SHADE = "#eeeeee", "#555555"
 
 
-def kept_bits(sums: dict, top: int = 13, product: tuple = (1, -6)) -> Panel:
+def kept_bits(sums: dict, top: int = 13, product: tuple = (1, -6), title: str = "") -> Panel:
     """Which bits of a product a sum near 2**top still holds. sums: {name: significant bits}; product: its highest and
-    lowest power of two."""
+    lowest power of two; title: the finding, for other sums than the least."""
     lowest = min(product[1], *(top + 1 - bits for bits in sums.values()))
     left, side, line, head = 214, 21, 34, 62
     figure, axes = page(head + line * (len(sums) + 1) + 4)
@@ -36,7 +36,7 @@ def kept_bits(sums: dict, top: int = 13, product: tuple = (1, -6)) -> Panel:
     )
     of = product[0] - product[1] + 1
     return picture(
-        f"Near {2**top:,} a sum of {min(sums.values())} bits holds nothing of a product near 1",
+        title or f"Near {2**top:,} a sum of {min(sums.values())} bits holds nothing of a product near 1",
         figure,
         f"A product between 1 and 4 has {of} bits. A sum near {2**top:,} holds "
         + ", ".join(f"{count} of them in {name}" for name, count in common.items())
