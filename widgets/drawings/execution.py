@@ -122,26 +122,40 @@ def one_load() -> Panel:
     )
 
 
-def resident_programs(kernels: dict) -> Panel:
-    """Places for programs on an SM, and how many of them are taken on average: name -> (places, programs)."""
-    figure, axes = page(168)
-    side, across = 34, 8
-    for number, (name, (places, taken)) in enumerate(kernels.items()):
-        left = 24 + number * 380
-        axes.text(left, 16, f"{name}: {taken:.1f} of {places} programs", fontsize=9.5, weight="bold", va="center")
-        for place in range(places):
-            x, y = left + place % across * side, 30 + place // across * side * (2 if places <= 16 else 1)
-            tall = (side - 3) * (2 if places <= 16 else 1)
-            box(axes, x, y, side - 3, tall, "white")
-            if (share := min(1.0, taken - place)) > 0:
-                box(axes, x, y, (side - 3) * share, tall, ORANGE, linewidth=0)
-            box(axes, x, y, side - 3, tall, "none")
+def resident_programs(every: float, lives: float, places: int) -> Panel:
+    """One SM over time: a program starts every so many ns, lives for so many, and takes the lowest free place."""
+    end = 1.03 * places * every / 1e3  # µs: as many starts as there are places, and a little more
+    figure = canvas(height=250)
+    axes = figure.add_axes((0.085, 0.19, 0.9, 0.73))
+    axes.set(xlim=(0, end), ylim=(0, 1.12 * places), yticks=[1, *(places * n // 4 for n in (1, 2, 3, 4))])
+    axes.tick_params(labelsize=9)
+    free = [0.0] * places  # when each place is free again, ns
+    taken = 0
+    for number in range(int(end * 1e3 / every) + 1):
+        start = number * every
+        place = next(at for at, until in enumerate(free) if until <= start)
+        free[place], taken = start + lives, max(taken, place + 1)
+        shown = min(start + lives, end * 1e3) - start
+        box(axes, start / 1e3, place + 0.55, shown / 1e3, 0.9, ORANGE, linewidth=0.5)
+    axes.axhline(places, color=BLACK, linewidth=1.3, linestyle="--")
+    look = {"fontsize": 9.5, "va": "center"}
+    axes.text(0.01 * end, places - 1.8, f"{places} programs would fit", **look)
+    axes.text(end / 2, (places + taken) / 2, "places that stay empty", ha="center", color=_GREY, **look)
+    axes.text(
+        0.01 * end,
+        taken + 2.4,
+        f"a start every {every:.0f} ns; each program lives for {lives / 1e3:.1f} µs",
+        color=_GREY,
+        **look,
+    )
+    axes.set_xlabel("time on one SM, µs", fontsize=9)
+    axes.set_ylabel("places for programs", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
     return picture(
-        "Resident programs per SM, on average",
+        "Programs of the slow kernel on one SM",
         figure,
-        "Programs that an SM holds on average, of those that fit, by the counters: "
-        + "; ".join(f"{name} {taken:.1f} of {places}" for name, (places, taken) in kernels.items())
-        + ".",
+        f"Programs of the slow kernel on one SM, drawn with averages. One starts every {every:.0f} ns and lives for "
+        f"{lives / 1e3:.1f} µs, so at most {taken} are resident at a time, of {places} that fit.",
     )
 
 

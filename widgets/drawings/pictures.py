@@ -107,7 +107,8 @@ def curves(
         known = [(at, value) for at, value in zip(xs, values) if value is not None]
         if name in bounds:
             axes.plot(*zip(*known), color="#c8c8c8", linewidth=7, solid_capstyle="round", clip_on=False, zorder=1)
-            call(name, known, {"marker": "_", "color": _GREY, "markersize": 9})
+            color = _GREY if name in beside else "#c8c8c8"
+            call(name, known, {"color": color, "linewidth": 7, "solid_capstyle": "butt"})
             continue
         colour, marker = next(looks)
         look = {"marker": marker, "color": colour, "markersize": 5}
@@ -116,7 +117,7 @@ def curves(
     lowest = -1.0  # where the next name may lie
     for end, name, look in sorted(ends, key=lambda each: each[0]):
         lowest = max(end, lowest)
-        across = [1.035] if "marker" in look else [1.012, 1.042]
+        across = [1.035] if "marker" in look else [1.018, 1.046] if name in bounds else [1.012, 1.042]
         axes.plot(across, [lowest] * len(across), **look, clip_on=False, transform=axes.transAxes)
         axes.text(1.055, lowest, name, fontsize=9.5, va="center", transform=axes.transAxes)
         lowest += 18 / (height - 83)

@@ -27,6 +27,7 @@ def columns(
     marked: str = "",
     shared: bool = False,
     numbers: str = "",
+    cut: float = 0,
 ) -> Panel:
     """Bars side by side: a line for each row of the table, a column for each kind of number.
 
@@ -34,7 +35,8 @@ def columns(
     about: what is shown, for the caption. form: how numbers are written, for all columns or {column: form}. strong:
     rows in another colour. marks: {column: a value that a dashed line marks, or {row: value}}; marked: what that is.
     spread: {row: {column: (low, high)}}, drawn as whiskers. shared: all columns have one scale; else each has its own.
-    numbers: what the text alternative says in place of all numbers, where these are many.
+    numbers: what the text alternative says in place of all numbers, where these are many. cut: longer bars are broken
+    off at this value, above every other one, so that the others can be compared.
     """
     names = list(dict.fromkeys(name for values in table.values() for name in values))
     forms = form if isinstance(form, dict) else dict.fromkeys(names, form)
@@ -46,6 +48,7 @@ def columns(
     wide = (WIDTH - left) / len(names)
     most = {name: max(values.get(name) or 0 for values in table.values()) for name in names}
     tops = {name: max(mark.values()) if isinstance(mark, dict) else mark for name, mark in marks.items()}
+    most = {name: min(top, cut or top) for name, top in most.items()}
     most = {name: max(most.values()) if shared else max(most[name], tops.get(name, 0)) for name in names}
     written = {
         name: max(len(forms[name].format(values[name])) for values in table.values() if name in values)
@@ -74,14 +77,18 @@ def columns(
             if value is None:
                 continue
             colour = ORANGE if row in strong else SKY
-            axes.barh(at, value, 0.66, color=colour, edgecolor="white", hatch="//" if row in strong else "")
-            end = marks[name].get(row, value) if isinstance(marks.get(name), dict) else value
+            end = min(value, cut or value)
+            axes.barh(at, end, 0.66, color=colour, edgecolor="white", hatch="//" if row in strong else "")
+            if end < value:  # a slanted gap
+                gap = [0.93 * end, 0.95 * end]
+                axes.plot(gap, [at + 0.4, at - 0.4], color="white", linewidth=5, zorder=3)
+            end = marks[name].get(row, end) if isinstance(marks.get(name), dict) else end
             if name in spread.get(row, {}):
                 low, end = spread[row][name]
                 axes.plot([low, end], [at, at], color=BLACK, linewidth=2.2, solid_capstyle="butt", zorder=4)
             axes.annotate(
                 forms[name].format(value),
-                (max(end, value), at),
+                (max(end, min(value, cut or value)), at),
                 (4, 0),
                 textcoords="offset points",
                 fontsize=9,

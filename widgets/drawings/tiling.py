@@ -2,6 +2,8 @@
 pipeline, waves, a tile in wgmma instructions, tiles on the roofline, and what the time and the peak consist of. Figures
 are handed in."""
 
+from collections.abc import Sequence
+
 from widgets.drawings.pictures import arrow, box, page, picture
 from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, RED, SKY, Panel, canvas
 from widgets.toolkit.words import number
@@ -315,6 +317,39 @@ def ladder(steps: dict, parts: dict, title: str, about: str) -> Panel:
         axes.annotate(words, (ms, at), (9, 0), **look)
     numbers = "; ".join(f"{name} {number(ms, digits=3)}" for name, ms in steps.items())
     return picture(title, figure, f"{about}. {numbers}.")
+
+
+def gains(steps: dict, strong: Sequence[str], title: str, about: str) -> Panel:
+    """Factors end to end on a logarithmic axis: each begins where the one above ends, so their lengths add up.
+
+    Args:
+        steps: {name: times as fast as the row above}, from top to bottom.
+        strong: rows in another color.
+        title: the subject.
+        about: what is shown, for the text alternative.
+    """
+    row, top, foot = 24, 10, 46
+    height = top + row * len(steps) + foot
+    figure = canvas(height=height)
+    axes = figure.add_axes((0.215, foot / height, 0.72, row * len(steps) / height))
+    axes.set(xscale="log", xlim=(0.93, 2400), ylim=(len(steps) - 0.5, -0.5), yticks=[])
+    axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+    axes.minorticks_off()
+    axes.set_xlabel("times as fast as the first kernel, logarithmic", fontsize=9)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.grid(axis="x", color="#DDDDDD", linewidth=0.7)
+    reached = 1.0
+    for at, (name, gain) in enumerate(steps.items()):
+        figure.text(0.008, 1 - (top + (at + 0.5) * row) / height, name, fontsize=9, va="center")
+        color = ORANGE if name in strong else BLUE
+        axes.plot([reached, reached * gain], [at, at], color=color, linewidth=9, solid_capstyle="butt", zorder=3)
+        reached *= gain
+        if at + 1 < len(steps):
+            axes.plot([reached] * 2, [at, at + 1], color=_GREY, linewidth=1)
+        look = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
+        axes.annotate(f"{gain:.2f}", (reached, at), (6, 0), **look)
+    numbers = "; ".join(f"{name} {gain:.2f}" for name, gain in steps.items())
+    return picture(title, figure, f"{about}. {numbers}. All together {reached:,.0f}.")
 
 
 def bytes_in_launches(launches: dict, title: str, about: str) -> Panel:

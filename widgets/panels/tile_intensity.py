@@ -1,4 +1,4 @@
-"""The tile panel: what a matmul's tile requests from L2, and what it takes of an SM's shared memory and registers."""
+"""The tile panel: what a matmul's tile requests, and what it takes of an SM's shared memory and registers."""
 
 from instruments.gpus import DTYPES, GPUS
 from instruments.occupancy import MOST_REGISTERS, REGISTERS, reserved
@@ -38,7 +38,7 @@ def tile_intensity(
     dtype: str = "bf16",
     gpu: str = "H200",
 ) -> Panel:
-    """FLOP per byte that a tile requests from L2, beside the ridge point; its shared memory and accumulators.
+    """FLOP per byte that a tile requests, beside the ridge point; its shared memory and accumulators.
 
     Args:
         block_m: 16 to 1,024, a power of two, as block_n.
@@ -120,7 +120,7 @@ def tile_intensity(
         alt = (
             f"{block_m} x {block_n} by {block_k}, {dtype}: {number(intensity, digits=3)} FLOP per byte read, "
             f"{'at or above' if intensity >= ridge else 'below'} the {gpu}'s ridge point of {number(ridge, digits=3)}. "
-            f"A matmul of {N:,} cubed requests {size(requested.bytes)} from L2; DRAM "
+            f"A matmul of {N:,} cubed requests {size(requested.bytes)}; DRAM "
             f"has to move only {size(least.bytes)}. "
         )
         count = pipeline_buffers(stages, device.arch)

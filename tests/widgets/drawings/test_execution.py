@@ -25,6 +25,6 @@ def test_waits_name_the_steps():
     assert panel.alt.endswith("it climbs around L1 (262 KB) and L2 (62.9 MB).")
 
 
-def test_resident_programs_are_counted():
-    panel = resident_programs({"slow": (32, 6.5), "fast": (16, 14.6)})
-    assert panel.png and panel.alt.endswith("slow 6.5 of 32; fast 14.6 of 16.")
+def test_resident_programs_never_fill_the_places():
+    panel = resident_programs(79.4, 516, 32)
+    assert panel.png and panel.alt.endswith("so at most 7 are resident at a time, of 32 that fit.")

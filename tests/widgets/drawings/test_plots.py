@@ -27,6 +27,12 @@ def test_shared_columns_have_one_scale_however_long_their_numbers_are():
     assert len({axes.get_xlim() for axes in panel.figure.axes}) == 1
 
 
+def test_a_bar_beyond_the_cut_is_broken_off_and_keeps_its_number():
+    panel = columns({"a": {"x": 1.7}, "b": {"x": 9.15}}, "T", "A", cut=3.0)
+    (axes,) = panel.figure.axes
+    assert [bar.get_width() for bar in axes.patches] == [1.7, 3.0] and panel.alt == "A. a x 1.70; b x 9.15."
+
+
 def test_a_column_of_zeros_draws():
     assert columns({"a": {"spilled": 0}}, "T", "A", form="{:.0f}").alt == "A. a spilled 0."
 

@@ -1,5 +1,6 @@
 from widgets.drawings.tiling import (
     bytes_in_launches,
+    gains,
     ladder,
     naive_reads,
     peak_split,
@@ -44,6 +45,11 @@ def test_measured_waves_draw_each_tile():
 def test_the_ladder_says_its_times():
     panel = ladder({"dot": 2400.0, "tile": 30.5, "cores": 3.38}, {"reuse": 2, "units": 1}, "T", "A")
     assert panel.png and panel.alt == "A. dot 2,400; tile 30.5; cores 3.38."
+
+
+def test_gains_multiply():
+    panel = gains({"loads": 9.2, "tiles": 8.6, "cores": 9.0}, ["loads"], "T", "A")
+    assert panel.png and panel.alt == "A. loads 9.20; tiles 8.60; cores 9.00. All together 712."
 
 
 def test_launches_hold_their_bytes():
