@@ -87,7 +87,7 @@ def every_case(rank, dy):
 @pytest.fixture(scope="module")
 def results():
     dy = randn(53, HIDDEN, seed=5).split((33, 20))
-    return on_ranks(every_case, [(rank, dy) for rank in range(2)])
+    return on_ranks(every_case, [(rank, dy) for rank in range(2)], seconds=600)
 
 
 @pytest.mark.once
