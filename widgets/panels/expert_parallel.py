@@ -7,6 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
+from matplotlib.patches import Rectangle
 
 from instruments.gpus import GPUS, LINKS
 from kernels.moe import routing
@@ -22,8 +23,8 @@ GPU = GPUS["H200"]
 RANKS = (2, 4, 8, 16, 32)
 #: name: (experts, top_k)
 EXPERTS = {"8, top-2": (8, 2), "64, top-6": (64, 6), "256, top-8": (256, 8)}
+_SHARES = (0, 0.25, 0.5, 0.75, 1)  # of the step in one piece, where the axis of the timelines is marked
 _FASTEST, _SLOWEST = 1e-7, 100  # seconds, the ends of the axis of times
-_LINK, _MATMULS = "#8a5f00", "#00694d"  # for words
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class _Picture:
         self.figure = canvas(height=390)
         top = self.figure.add_axes((0.16, 0.455, 0.8, 0.49))
         top.set(xlim=(0, 1.04), ylim=(7.3, 0), yticks=[])
-        top.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "¼", "half", "¾", "all of it"], fontsize=9)
+        top.set_xticks(_SHARES, [""] * len(_SHARES))
         top.spines[["top", "right", "left"]].set_visible(False)
         look = {"fontsize": 9, "va": "center"}
         self.heads = []
@@ -186,9 +187,15 @@ class _Picture:
             self.heads.append(top.text(0, base + 0.35, "", weight="bold", animated=True, **look))
             for lane, name in enumerate(("link", "slowest rank", "fastest rank")):
                 self._word(0.152, base + 1.1 + 0.85 * lane, name, ha="right", **look)
-        for x, words, colour in ((0.5, "■ dispatch", _LINK), (0.61, "■ combine", BLUE), (0.72, "■ matmuls", _MATMULS)):
-            self.figure.text(x, 0.965, words, color=colour, **look)
+        self.ticks = [top.text(x, 7.65, "", fontsize=9, ha="center", va="top", animated=True) for x in _SHARES]
         edge = {"edgecolor": "white", "linewidth": 0.8}
+        for x, words, color, hatch in (
+            (0.5, "dispatch", ORANGE, ""),
+            (0.62, "combine", BLUE, ""),
+            (0.74, "matmuls", GREEN, "//"),
+        ):
+            self.figure.add_artist(Rectangle((x, 0.948), 0.024, 0.034, facecolor=color, hatch=hatch, **edge))
+            self.figure.text(x + 0.031, 0.965, words, **look)
         self.dispatch, self.combine = Boxes(top, ORANGE, **edge), Boxes(top, BLUE, **edge)
         self.matmuls = Boxes(top, GREEN, hatch="//", **edge)
         low = self.figure.add_axes((0.27, 0.085, 0.69, 0.265))
@@ -212,6 +219,8 @@ class _Picture:
         whole = steps[0].seconds
         cut = f"{chunks} chunk{'s' * (chunks > 1)}"
         names = "one after the other", f"in {cut}"
+        for tick, share in zip(self.ticks, _SHARES):
+            tick.set_text(time(share * whole) if share else "0")
         parts = {"dispatch": [], "combine": [], "matmuls": []}
         for head, name, step, base in zip(self.heads, names, steps, (0, 3.75)):
             head.set_text(f"{name}: {time(step.seconds)}")

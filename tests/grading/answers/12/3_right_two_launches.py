@@ -1,0 +1,46 @@
+# right
+import torch
+
+from instruments.backend import tl, triton
+
+
+@triton.jit
+def loss_kernel(logits_ptr, targets_ptr, loss_ptr, lse_ptr, cols, stride, z, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    logits_ptr += row * stride
+    target = tl.load(targets_ptr + row)
+    col = tl.arange(0, BLOCK)
+    running_max = -float("inf")
+    running_sum = 0.0
+    for start in range(0, cols, BLOCK):
+        x = tl.load(logits_ptr + start + col, mask=start + col < cols, other=-float("inf")).to(tl.float32)
+        new_max = tl.maximum(running_max, tl.max(x, axis=0))
+        running_sum = running_sum * tl.exp(running_max - new_max) + tl.sum(tl.exp(x - new_max), axis=0)
+        running_max = new_max
+    lse = running_max + tl.log(running_sum)
+    at_target = tl.load(logits_ptr + target, mask=target >= 0, other=0.0).to(tl.float32)
+    tl.store(loss_ptr + row, tl.where(target >= 0, lse - at_target + z * lse * lse, 0.0))
+    tl.store(lse_ptr + row, lse)
+
+
+@triton.jit
+def gradient_kernel(logits_ptr, targets_ptr, lse_ptr, gradient_ptr, cols, stride, z, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(targets_ptr + row)
+    lse = tl.load(lse_ptr + row)
+    for start in range(0, cols, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(logits_ptr + row * stride + at, mask=at < cols, other=-float("inf")).to(tl.float32)
+        gradient = tl.exp(x - lse) * (1 + 2 * z * lse) - tl.where(at == target, 1.0, 0.0)
+        gradient = tl.where(target >= 0, gradient, 0.0)
+        tl.store(gradient_ptr + row * cols + at, gradient.to(gradient_ptr.dtype.element_ty), mask=at < cols)
+
+
+def z_loss(logits, targets, z):
+    rows, cols = logits.shape
+    loss = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    lse = torch.empty(rows, dtype=torch.float32, device=logits.device)
+    gradient = torch.empty(rows, cols, dtype=logits.dtype, device=logits.device)
+    loss_kernel[(rows,)](logits, targets, loss, lse, cols, logits.stride(0), z, BLOCK=1024)
+    gradient_kernel[(rows,)](logits, targets, lse, gradient, cols, logits.stride(0), z, BLOCK=1024)
+    return loss, gradient
