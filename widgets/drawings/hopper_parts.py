@@ -160,7 +160,7 @@ def shared_dq(queries: int = 64, head_dim: int = 128) -> Panel:
         queries: of the tile.
         head_dim: columns of dq, shared between the warpgroups.
     """
-    figure, axes = page(318)
+    figure, axes = page(338)
     box(axes, 6, 128, 748, 58, _PALE, edgecolor="none")
     axes.text(380, 157, "shared\nmemory", fontsize=9, ha="center", va="center", color=_GREY)
     half = head_dim // 2
@@ -194,12 +194,15 @@ def shared_dq(queries: int = 64, head_dim: int = 128) -> Panel:
     box(axes, 592, 234, 156, 46, _PALE)
     axes.text(670, 257, "dq in HBM, in fp32", fontsize=9.5, ha="center", va="center")
     words = "solid: its own ds, multiplied first; dashed: the other's, after an mbarrier says that it is complete"
-    axes.text(380, 303, words, fontsize=9, ha="center", va="center")
+    axes.text(380, 301, words, fontsize=9, ha="center", va="center")
+    words = f"columns 0 to {half - 1} of dq = ds 0 · these columns of k 0 + ds 1 · these of k 1 (ds lies transposed)"
+    axes.text(380, 321, words, fontsize=9, ha="center", va="center")
     return picture(
         "dq needs the ds of both warpgroups",
         figure,
         f"Each of two warpgroups owns 64 keys and keeps their dk and dv in registers. dq sums over all keys, so each "
         f"warpgroup copies its ds to shared memory. Warpgroup 0 computes columns 0 to {half - 1} of a tile of dq of "
-        f"{queries} queries, warpgroup 1 columns {half} to {head_dim - 1}: a matmul with its own ds, then one with the "
-        "other's. TMA adds both halves to dq in HBM, in fp32.",
+        f"{queries} queries, warpgroup 1 columns {half} to {head_dim - 1}: a matmul of its own ds and these columns "
+        "of its tile of k, then one of the other's ds and tile of k. ds lies transposed. TMA adds both halves to dq "
+        "in HBM, in fp32.",
     )
