@@ -96,6 +96,44 @@ def packed_projections(heads: int = 32, kv_heads: int = 8, head_dim: int = 128) 
     )
 
 
+def deferred_row_scale() -> Panel:
+    """RMSNorm and a matmul: x normalized and stored first, and the scales of x's rows kept for the epilogue."""
+    figure, axes = page(236)
+
+    def draw(y, words, boxes, arrows):
+        axes.text(8, y - 16, words, fontsize=9.5, weight="bold", va="center")
+        for x, down, wide, label, color in boxes:
+            box(axes, x, y + down, wide, 34, color)
+            axes.text(x + wide / 2, y + down + 17, label, fontsize=9.5, ha="center", va="center")
+        for start, end in arrows:
+            arrow(axes, (start[0], y + start[1]), (end[0], y + end[1]))
+
+    norm = ((24, 0, 70, "x", YELLOW), (150, 0, 116, "RMSNorm", ORANGE), (306, 0, 110, "x / r, in HBM", YELLOW))
+    norm += ((472, 0, 100, "matmul", SKY), (628, 0, 70, "y", GREEN))
+    draw(
+        28,
+        "norm first: three passes over x",
+        norm,
+        [((start, 17), (end, 17)) for start, end in ((94, 150), (266, 306), (416, 472), (572, 628))],
+    )
+    late = ((24, 60, 70, "x", YELLOW), (150, 0, 116, "sum of squares", ORANGE), (306, 0, 110, "1 / r per row", "white"))
+    late += (
+        (150, 60, 266, "matmul of x as it is", SKY),
+        (472, 60, 100, "acc · 1 / r", ORANGE),
+        (628, 60, 70, "y", GREEN),
+    )
+    arrows = [((59, 60), (150, 17)), ((266, 17), (306, 17)), ((416, 17), (522, 60))]
+    arrows += [((at, 77), (at + 56, 77)) for at in (94, 416, 572)]
+    draw(116, "scale in the epilogue: two passes over x", late, arrows)
+    return picture(
+        "The scale of a row can wait until after the matmul",
+        figure,
+        "Above, RMSNorm reads x and writes the normalized x, and the matmul reads it: three passes. Below, one kernel "
+        "reads x and writes one number per row, and the matmul reads x as it is: two passes. Its epilogue multiplies "
+        "the rows of the accumulator by their scales.",
+    )
+
+
 def epilogue_over_time(loop: int = 5, epilogue: int = 2, tiles: int = 4) -> Panel:
     """What tensor cores and warps do during epilogues: all warps on one tile, and two warpgroups with a tile each.
 

@@ -1,4 +1,4 @@
-from widgets.drawings.epilogues import accumulator_epilogue, epilogue_over_time, packed_projections
+from widgets.drawings.epilogues import accumulator_epilogue, deferred_row_scale, epilogue_over_time, packed_projections
 
 
 def test_the_picture_says_where_the_epilogue_works():
@@ -8,3 +8,8 @@ def test_the_picture_says_where_the_epilogue_works():
 def test_packed_weights_and_idle_tensor_cores_are_counted():
     assert "weight of 6,144 rows" in packed_projections().alt and packed_projections().png
     assert "busy 71% of the time drawn" in epilogue_over_time().alt and "busy 91%" in epilogue_over_time().alt
+
+
+def test_a_scale_in_the_epilogue_saves_a_pass_over_x():
+    alt = deferred_row_scale().alt
+    assert "reads it: three passes" in alt and "as it is: two passes" in alt and deferred_row_scale().png
