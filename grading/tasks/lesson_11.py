@@ -291,7 +291,7 @@ def aligned_bytes(experts, num_experts, block):
     slots = experts.shape[0] * experts.shape[1]
     tiles = (slots + num_experts * (block - 1)) // block
     results = {"returned 0": 2 * 4 * tiles * block, "returned 1": 2 * 4 * tiles}
-    return {"experts": 2 * experts.nbytes, **results, "counts": 4 * 4 * num_experts * ceil(slots, 128)}
+    return {"experts": 2 * experts.nbytes, **results, "counts": 5 * 4 * num_experts * ceil(slots, 128)}
 
 
 ALIGNMENTS = ((7, 3, 7, 4), (300, 6, 33, 16), (1, 1, 1, 16), (140, 1, 1, 16), (5, 2, 8, 32), (64 * MANY, 2, 4, 64))

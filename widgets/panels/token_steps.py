@@ -99,9 +99,11 @@ class _Picture:
         for column, words in zip((150, 205, 265, 320), ("expert", "logit", "prob.", "gate")):
             self._word(column, 38, words, color="#555555")
         edge = {"edgecolor": BLACK, "linewidth": 0.8}
-        Boxes(axes, SKY, animated=False, **edge).place(24, _TOP + 58 * np.arange(len(TOKENS)), 80, _HIGH)
-        for at, (name, values) in enumerate(TOKENS.items()):
-            self._word(64, _TOP + 58 * at + 12, f"{name} = {_vector(values)}")
+        self.tokens = Boxes(axes, SKY, **edge)
+        self.vectors = [
+            self._word(64, _TOP + 58 * at + 12, f"{name} = {_vector(values)}", animated=True)
+            for at, (name, values) in enumerate(TOKENS.items())
+        ]
         of_row = experts.flatten()[permutation.rows.flatten().argsort()].tolist()
         owner = [*TOKENS]
         tokens = permutation.tokens.tolist()
@@ -123,6 +125,9 @@ class _Picture:
         self.results = [self._word(540, 0, "", animated=True) for _ in range(TOP_K)]
         self.output = [self._word(680, 120 + 26 * at, "", animated=True) for at in range(TOP_K + 1)]
         self.marks = Boxes(axes, "none", edgecolor=RED, linewidth=2.5, zorder=3)
+        self.fan = [
+            axes.plot([], [], color="#999999", linewidth=1, animated=True, zorder=1)[0] for _ in range(len(EXPERTS))
+        ]
         self.ways = [
             axes.plot([], [], color=RED, linewidth=1.6, alpha=0.6, animated=True, zorder=2)[0] for _ in range(4)
         ]
@@ -142,6 +147,12 @@ class _Picture:
         for row, ((text, words), number) in enumerate(zip(self.names, self.numbers)):
             text.set_text(words if step >= ROWS else "")
             number.set_text(str(row) if step >= ROWS else "")
+        visible = [n for n in range(len(TOKENS)) if n == at or step >= ROWS]  # until then one token is alone
+        self.tokens.place(24, _TOP + 58 * np.array(visible, float), 80, _HIGH)
+        for n, text in enumerate(self.vectors):
+            text.set_visible(n in visible)
+        for expert, line in enumerate(self.fan):
+            line.set_data((105, 127), (_TOP + 58 * at + 12, _TOP + 58 * expert + 12))
         boxes = [(24, _TOP + 58 * at, 80)]
         boxes += [(128, _TOP + 58 * expert, 44) for expert in experts if step >= GATES]
         boxes += [(_ROWS, _line(row), 48) for row in rows if step >= ROWS]
