@@ -140,7 +140,7 @@ def plan_of_shapes(points: dict, region: tuple, title: str, about: str) -> Panel
     """
     figure = canvas(height=330)
     axes = figure.add_axes((0.105, 0.145, 0.875, 0.76))
-    axes.set(xscale="log", yscale="log", xlim=(0.7, 16384), ylim=(64, 200_000))
+    axes.set(xscale="log", yscale="log", xlim=(0.7, 65536), ylim=(64, 200_000))
     axes.minorticks_off()
     axes.set_xticks([1, 8, 64, 512, 4096], ["1", "8", "64", "512", "4,096"], fontsize=9)
     axes.set_yticks([128, 1024, 8192, 65536], ["128", "1,024", "8,192", "65,536"], fontsize=9)
