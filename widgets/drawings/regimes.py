@@ -162,7 +162,10 @@ def plan_of_shapes(points: dict, region: tuple, title: str, about: str) -> Panel
             "ha": "left" if offset[0] > 0 else "right",
         }
         axes.annotate(f"{name}: {kernel}", (tiles, k), offset, **look)
-    said = "; ".join(f"{name}, {tiles:,} tiles, K {k:,}: {kernel}" for name, (tiles, k, kernel, *_) in points.items())
+    said = "; ".join(
+        f"{name}, {tiles:,} tile{'s' * (tiles > 1)}, K {k:,}: {kernel}"
+        for name, (tiles, k, kernel, *_) in points.items()
+    )
     return picture(title, figure, f"{about}. {said}.")
 
 
