@@ -12,7 +12,7 @@ norms.py      lesson 05b: rows, programs and partial sums of a backward
 attention.py  the tensors of attention, what streams past a program, and query heads that share a KV head
 decode.py     lesson 08d: intensities on a roofline, heads packed into a tile, a KV cache in pages
 epilogues.py  lesson 07: an accumulator on its way from the K loop to the store
-regimes.py    lesson 10: matmul shapes on a roofline, the sums of one set of numbers in many orders
+regimes.py    lesson 10: matmul shapes on a roofline, waves of tiles, sums in many orders, the kernel for each shape
 fp8.py        FP8 matmuls: the bits that an accumulator keeps, promotion, the layout of scales
 moe.py        a token's way through its experts, and the exchange of rows between ranks
 precision.py  the bits of formats, values before and after quantization, how codes and scales lie in memory

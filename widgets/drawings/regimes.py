@@ -1,8 +1,10 @@
-"""Lesson 10's pictures: matmul shapes on a roofline, and the sums of one set of numbers in many orders. Figures are
-handed in."""
+"""Lesson 10's pictures: matmul shapes on a roofline, the waves of tiles, the sums of one set of numbers in many orders,
+and the kernel that a plan gives each shape. Figures are handed in."""
+
+from matplotlib.patches import Rectangle
 
 from widgets.drawings.pictures import picture
-from widgets.toolkit.panel import BLACK, BLUE, ORANGE, SKY, Panel, canvas
+from widgets.toolkit.panel import BLACK, BLUE, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas
 
 _GRAY, _INK_ORANGE = "#555555", "#8a5f00"
 
@@ -77,3 +79,95 @@ def sums_by_order(often: dict, title: str, about: str) -> Panel:
     axes.spines[["top", "right", "left"]].set_visible(False)
     numbers = ", ".join(f"{distance:+d}: {orders}" for distance, orders in often.items())
     return picture(title, figure, f"{about}. {numbers}.")
+
+
+def waves_and_teeth(tiles: int, sms: int, lines: dict, dot: tuple, words: tuple, title: str, alt: str) -> Panel:
+    """Above, the waves of one matmul, a box per SM; below, the useful share against M.
+
+    Args:
+        tiles: tiles of the matmul above, at least one.
+        sms: SMs of the GPU, one tile each at a time.
+        lines: {name: [(M, useful share in %)]} of at most two lines, named beside their last points.
+        dot: (M, useful share in %) of the matmul above.
+        words: what stands above the waves, and the name of the axis of M.
+        title: the finding.
+        alt: the text alternative.
+    """
+    waves = -(-tiles // sms)
+    top, row, left, right = 34, 24, 66, 132
+    height = top + waves * row + 284
+    figure = canvas(height=height)
+    page = figure.add_axes((0, 0, 1, 1))
+    page.set(xlim=(0, WIDTH), ylim=(height, 0))
+    page.axis("off")
+    page.text(8, 15, words[0], fontsize=9.5, weight="bold", va="center")
+    wide = (WIDTH - left - right) / sms
+    for wave in range(waves):
+        full, y = min(sms, tiles - wave * sms), top + wave * row
+        page.text(8, y + 9, f"wave {wave + 1}", fontsize=9, va="center")
+        for sm in range(sms):
+            look = {"facecolor": SKY} if sm < full else {"facecolor": "#eeeeee"}
+            page.add_patch(Rectangle((left + sm * wide, y), wide * 0.82, 18, edgecolor="none", **look))
+        at_work = f"{full} SMs work" if full == sms else f"{full} work, {sms - full} wait"
+        page.text(WIDTH - right + 8, y + 9, at_work, fontsize=9, va="center")
+    axes = figure.add_axes((left / WIDTH, 48 / height, 1 - (left + right + 40) / WIDTH, 196 / height))
+    axes.set(ylim=(0, 105), xlim=(0, max(m for line in lines.values() for m, _ in line)))
+    axes.set_yticks([0, 25, 50, 75, 100], ["0", "25", "50", "75", "100"], fontsize=9)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+    axes.set_xticks(range(0, int(axes.get_xlim()[1]) + 1, 1024))
+    axes.tick_params(labelsize=9)
+    axes.set_xlabel(words[1], fontsize=9)
+    axes.text(0, 1.06, "useful share, %", fontsize=9, transform=axes.transAxes)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#DDDDDD", linewidth=0.7)
+    for at, ((name, line), color) in enumerate(zip(lines.items(), (BLUE, RED))):
+        axes.plot(*zip(*line), color=color, linewidth=1.5 if at == 0 else 2)
+        axes.annotate(name, (1.02, 0.97 - 0.13 * at), xycoords="axes fraction", fontsize=9.5, color=color, va="center")
+    axes.plot(*dot, "o", color=RED, markeredgecolor=BLACK, markersize=9, zorder=5)
+    look = {"textcoords": "offset points", "fontsize": 9.5, "va": "center"}
+    axes.annotate(f"{dot[0]:,} rows: {dot[1]:.0f}%", dot, (10, -14), **look)
+    return picture(title, figure, alt)
+
+
+def plan_of_shapes(points: dict, region: tuple, title: str, about: str) -> Panel:
+    """Which kernel a plan gives to some shapes, by tiles of C and K.
+
+    Args:
+        points: {name: (tiles, K, kernel, points to the right, points upward)}; kernel is one of LOOKS.
+        region: (most tiles, fewest K) of the corner where split-K is chosen for any number of rows.
+        title: the finding.
+        about: what is shown, for the caption.
+    """
+    figure = canvas(height=330)
+    axes = figure.add_axes((0.105, 0.145, 0.875, 0.76))
+    axes.set(xscale="log", yscale="log", xlim=(0.7, 65536), ylim=(64, 200_000))
+    axes.minorticks_off()
+    axes.set_xticks([1, 8, 64, 512, 4096], ["1", "8", "64", "512", "4,096"], fontsize=9)
+    axes.set_yticks([128, 1024, 8192, 65536], ["128", "1,024", "8,192", "65,536"], fontsize=9)
+    axes.set_xlabel("tiles of C, 128 x 128 each", fontsize=9)
+    axes.text(0, 1.03, "K", fontsize=9, transform=axes.transAxes)
+    axes.spines[["top", "right"]].set_visible(False)
+    most, fewest = region
+    axes.add_patch(
+        Rectangle((0.7, fewest), most - 0.7, 200_000 - fewest, facecolor=ORANGE, alpha=0.18, edgecolor="none")
+    )
+    axes.text(0.85, fewest * 1.15, "few tiles, long K", fontsize=9, color=_INK_ORANGE, va="bottom")
+    for name, (tiles, k, kernel, *offset) in points.items():
+        color, marker = LOOKS[kernel]
+        axes.plot([tiles], [k], marker, color=color, markeredgecolor=BLACK, markersize=9, zorder=4)
+        look = {
+            "textcoords": "offset points",
+            "fontsize": 9,
+            "va": "center",
+            "ha": "left" if offset[0] > 0 else "right",
+        }
+        axes.annotate(f"{name}: {kernel}", (tiles, k), offset, **look)
+    said = "; ".join(
+        f"{name}, {tiles:,} tile{'s' * (tiles > 1)}, K {k:,}: {kernel}"
+        for name, (tiles, k, kernel, *_) in points.items()
+    )
+    return picture(title, figure, f"{about}. {said}.")
+
+
+#: Color and marker of each kernel in plan_of_shapes.
+LOOKS = {"GEMV": (PURPLE, "D"), "split-K": (ORANGE, "s"), "tiles": (BLUE, "o")}

@@ -127,6 +127,7 @@ class _Picture:
     def show(self, programs, places, tiles: int, now: int, sums_at: int | None):
         """sums_at: when the second kernel starts, None without one."""
         ahead, done, lines = ([[] for _ in COLORS] for _ in range(3))
+        row = _ROW if tiles > 1 else 5 * _ROW  # a tile alone is drawn taller
         running, begins = [], []
         for steps, (sm, start) in zip(programs, places):
             y = _LINES + sm * _BAR + 2
@@ -142,16 +143,16 @@ class _Picture:
                         begins.append((_LEFT + begin * _UNIT - 1.5, y))
         for boxes, of in ((self.ahead, ahead), (self.done, done)):
             for each, spots in zip(boxes, of):
-                _place(each, spots, _STEP - 2, _ROW)
+                _place(each, spots, _STEP - 2, row)
         for each, spots in zip(self.lines, lines):
             _place(each, spots, _UNIT, _BAR - 4)
-        _place(self.now, running, _STEP - 2, _ROW)
+        _place(self.now, running, _STEP - 2, row)
         _place(self.begins, begins, 4, _BAR - 4)
         adding = sums_at is not None and now > sums_at
         spots = [(_LEFT + sums_at * _UNIT, _LINES + sm * _BAR + 2) for sm in range(SMS)] if adding else []
         _place(self.sums, spots, _UNIT, _BAR - 4)
         for tile, text in enumerate(self.rows):
-            text.set(text=f"tile {tile}" if tile < tiles else "", y=_TOP + tile * (_ROW + 3) + _ROW / 2)
+            text.set(text=f"tile {tile}" if tile < tiles else "", y=_TOP + tile * (_ROW + 3) + row / 2)
         self.clock.set_data([_LEFT + now * _UNIT] * 2, [_LINES - 4, _LINES + SMS * _BAR])
 
 
