@@ -129,7 +129,7 @@ def layernorm_streaming_kernel(
     y_ptr += row * cols
     mean, scale = row_mean_and_scale(x_ptr, x_col_stride, cols, eps, BLOCK)
     last = (tl.cdiv(cols, BLOCK) - 1) * BLOCK
-    for back in tl.range(0, cols, BLOCK):  # backwards: L1 still holds what was read last
+    for back in tl.range(0, cols, BLOCK):  # backwards: from the tile that was read last
         col = last - back + tl.arange(0, BLOCK)  # [BLOCK]
         mask = col < cols
         x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first")

@@ -114,7 +114,7 @@ def rmsnorm_streaming_kernel(
         squares += x * x
     scale = tl.rsqrt(tl.sum(squares) / cols + eps)
     last = (tl.cdiv(cols, BLOCK) - 1) * BLOCK
-    for back in tl.range(0, cols, BLOCK):  # backwards: L1 still holds what was read last
+    for back in tl.range(0, cols, BLOCK):  # backwards: from the tile that was read last
         col = last - back + tl.arange(0, BLOCK)
         mask = col < cols
         x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)

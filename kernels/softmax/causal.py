@@ -116,7 +116,7 @@ def causal_softmax_streaming_kernel(
     row_max, row_sum = merge(running_max, running_sum)
     scale = 1.0 / row_sum
     end = tl.cdiv(tl.maximum(row_keys, 0), BLOCK) * BLOCK  # from here on, every step is masked out
-    for back in tl.range(0, end, BLOCK):  # backwards: L1 still holds what was read last
+    for back in tl.range(0, end, BLOCK):  # backwards: from the tile that was read last
         key = end - BLOCK - back + step
         mask = key < row_keys
         x = tl.load(scores_ptr + key * key_stride, mask=mask, other=float("-inf"), eviction_policy="evict_first")

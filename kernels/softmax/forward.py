@@ -123,7 +123,7 @@ def softmax_streaming_kernel(x_ptr, y_ptr, x_row_stride, x_col_stride, cols, VEC
         running_max, running_sum = absorb(running_max, running_sum, x.to(tl.float32))
     row_max, row_sum = merge(running_max, running_sum)
     last = (tl.cdiv(cols, BLOCK) - 1) * BLOCK
-    for back in tl.range(0, cols, BLOCK):  # backwards: L1 still holds what was read last
+    for back in tl.range(0, cols, BLOCK):  # backwards: from the tile that was read last
         col = last - back + step
         mask = col < cols
         x = tl.load(x_ptr + col * x_col_stride, mask=mask, other=0.0, eviction_policy="evict_first").to(tl.float32)
@@ -162,7 +162,7 @@ def softmax_unaligned_kernel(x_ptr, y_ptr, cols, VECTOR: tl.constexpr, BLOCK: tl
     row_sum = body_sum * tl.exp2((body_max - row_max) * LOG2E) + tl.sum(tl.exp2((x_edge - row_max) * LOG2E))
 
     last = (tl.cdiv(body, BLOCK) - 1) * BLOCK
-    for back in tl.range(0, body, BLOCK):  # backwards: L1 still holds what was read last
+    for back in tl.range(0, body, BLOCK):  # backwards: from the tile that was read last
         col = last - back + step
         x = tl.load(x_body_ptr + col, mask=col < body, other=0.0, eviction_policy="evict_first").to(tl.float32)
         y = tl.exp2((x - row_max) * LOG2E) * (1.0 / row_sum)
