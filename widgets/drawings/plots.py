@@ -4,6 +4,7 @@ Nothing is computed here. The finding is the title; the text alternative says ev
 """
 
 from collections.abc import Sequence
+from math import inf
 
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -27,7 +28,7 @@ def columns(
     marked: str = "",
     shared: bool = False,
     numbers: str = "",
-    cut: float = 0,
+    cut: float = inf,
 ) -> Panel:
     """Bars side by side: a line for each row of the table, a column for each kind of number.
 
@@ -47,8 +48,9 @@ def columns(
     left = max(_letters(row) * (_LETTER if values else _BOLD) for row, values in table.items()) + 14
     wide = (WIDTH - left) / len(names)
     most = {name: max(values.get(name) or 0 for values in table.values()) for name in names}
-    tops = {name: max(mark.values()) if isinstance(mark, dict) else mark for name, mark in marks.items()}
-    most = {name: min(top, cut or top) for name, top in most.items()}
+    of_rows = {name: mark for name, mark in marks.items() if isinstance(mark, dict)}
+    tops = marks | {name: max(mark.values()) for name, mark in of_rows.items()}
+    most = {name: min(top, cut) for name, top in most.items()}
     most = {name: max(most.values()) if shared else max(most[name], tops.get(name, 0)) for name in names}
     written = {
         name: max(len(forms[name].format(values[name])) for values in table.values() if name in values)
@@ -64,31 +66,29 @@ def columns(
         axes.axis("off")
         axes.axvline(0, color="#888888", linewidth=1)
         axes.text(0, -0.62, name, fontsize=9, weight="bold", va="bottom")
-        if isinstance(marks.get(name), dict):
-            for at, row in enumerate(table):
-                if row in marks[name]:
-                    axes.plot(
-                        [marks[name][row]] * 2, [at - 0.45, at + 0.45], color=BLACK, linewidth=1.6, ls=(0, (3, 1))
-                    )
-        elif name in marks:
+        for at, row in enumerate(table):
+            if row in of_rows.get(name, {}):
+                place = [of_rows[name][row]] * 2
+                axes.plot(place, [at - 0.45, at + 0.45], color=BLACK, linewidth=1.6, ls=(0, (3, 1)))
+        if name in marks and name not in of_rows:
             axes.axvline(marks[name], color="#555555", linewidth=1, linestyle="--", zorder=3)
         for at, (row, values) in enumerate(table.items()):
             value = values.get(name)
             if value is None:
                 continue
             colour = ORANGE if row in strong else SKY
-            end = min(value, cut or value)
-            axes.barh(at, end, 0.66, color=colour, edgecolor="white", hatch="//" if row in strong else "")
-            if end < value:  # a slanted gap
-                gap = [0.93 * end, 0.95 * end]
+            bar = end = min(value, cut)
+            axes.barh(at, bar, 0.66, color=colour, edgecolor="white", hatch="//" if row in strong else "")
+            if bar < value:  # a slanted gap
+                gap = [0.93 * bar, 0.95 * bar]
                 axes.plot(gap, [at + 0.4, at - 0.4], color="white", linewidth=5, zorder=3)
-            end = marks[name].get(row, end) if isinstance(marks.get(name), dict) else end
+            end = of_rows.get(name, {}).get(row, end)
             if name in spread.get(row, {}):
                 low, end = spread[row][name]
                 axes.plot([low, end], [at, at], color=BLACK, linewidth=2.2, solid_capstyle="butt", zorder=4)
             axes.annotate(
                 forms[name].format(value),
-                (max(end, min(value, cut or value)), at),
+                (max(end, bar), at),
                 (4, 0),
                 textcoords="offset points",
                 fontsize=9,

@@ -284,6 +284,23 @@ def waves_measured(series: dict, slots: dict, called: dict, title: str, about: s
     return picture(title, figure, about)
 
 
+def _rows_on_a_log_axis(names: list, across: tuple, limits: tuple, words: str) -> tuple:
+    """(figure, axes) with a named row for each step, above a logarithmic axis from 1 to 1,000. across: left edge and
+    width of the axes, as shares of the figure; limits: of the axis; words: what it shows."""
+    row, top, foot = 24, 10, 46
+    height = top + row * len(names) + foot
+    figure = canvas(height=height)
+    axes = figure.add_axes((across[0], foot / height, across[1], row * len(names) / height))
+    axes.set(xscale="log", xlim=limits, ylim=(len(names) - 0.5, -0.5), yticks=[])
+    axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
+    axes.minorticks_off()
+    axes.set_xlabel(words, fontsize=9)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    for at, name in enumerate(names):
+        figure.text(0.008, 1 - (top + (at + 0.5) * row) / height, name, fontsize=9, va="center")
+    return figure, axes
+
+
 def ladder(steps: dict, parts: dict, title: str, about: str) -> Panel:
     """Times on a logarithmic axis, joined to a staircase, on bands that name what the steps are about.
 
@@ -293,15 +310,7 @@ def ladder(steps: dict, parts: dict, title: str, about: str) -> Panel:
         title: the subject.
         about: what is shown, for the text alternative.
     """
-    row, top, foot = 24, 10, 46
-    height = top + row * len(steps) + foot
-    figure = canvas(height=height)
-    axes = figure.add_axes((0.275, foot / height, 0.69, row * len(steps) / height))
-    axes.set(xscale="log", xlim=(1, 6000), ylim=(len(steps) - 0.5, -0.5), yticks=[])
-    axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
-    axes.minorticks_off()
-    axes.set_xlabel("ms per call, logarithmic", fontsize=9)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    figure, axes = _rows_on_a_log_axis(list(steps), (0.275, 0.69), (1, 6000), "ms per call, logarithmic")
     first = 0
     for at, (words, count) in enumerate(parts.items()):
         axes.axhspan(first - 0.5, first + count - 0.5, color=("#eef4f9", "#fbf3e2")[at % 2], linewidth=0)
@@ -309,8 +318,7 @@ def ladder(steps: dict, parts: dict, title: str, about: str) -> Panel:
         axes.text(*place[:2], words, fontsize=9.5, ha=place[2], va="center", color=_GREY)
         first += count
     axes.plot(list(steps.values()), range(len(steps)), color=_GREY, linewidth=1, drawstyle="steps-post")
-    for at, (name, ms) in enumerate(steps.items()):
-        figure.text(0.008, 1 - (top + (at + 0.5) * row) / height, name, fontsize=9, va="center")
+    for at, ms in enumerate(steps.values()):
         axes.plot([ms], [at], "o", color=BLUE, markersize=7, markeredgecolor=BLACK)
         words = f"{ms:,.0f}" if ms >= 1000 else f"{ms:.3g}" if ms >= 10 else f"{ms:.2f}"
         look = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
@@ -328,19 +336,11 @@ def gains(steps: dict, strong: Sequence[str], title: str, about: str) -> Panel:
         title: the subject.
         about: what is shown, for the text alternative.
     """
-    row, top, foot = 24, 10, 46
-    height = top + row * len(steps) + foot
-    figure = canvas(height=height)
-    axes = figure.add_axes((0.215, foot / height, 0.72, row * len(steps) / height))
-    axes.set(xscale="log", xlim=(0.93, 2400), ylim=(len(steps) - 0.5, -0.5), yticks=[])
-    axes.set_xticks([1, 10, 100, 1000], ["1", "10", "100", "1,000"])
-    axes.minorticks_off()
-    axes.set_xlabel("times as fast as the first kernel, logarithmic", fontsize=9)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    words = "times as fast as the first kernel, logarithmic"
+    figure, axes = _rows_on_a_log_axis(list(steps), (0.215, 0.72), (0.93, 2400), words)
     axes.grid(axis="x", color="#DDDDDD", linewidth=0.7)
     reached = 1.0
     for at, (name, gain) in enumerate(steps.items()):
-        figure.text(0.008, 1 - (top + (at + 0.5) * row) / height, name, fontsize=9, va="center")
         color = ORANGE if name in strong else BLUE
         axes.plot([reached, reached * gain], [at, at], color=color, linewidth=9, solid_capstyle="butt", zorder=3)
         reached *= gain
