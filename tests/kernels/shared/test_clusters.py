@@ -43,7 +43,9 @@ def test_the_row_is_copied_once_and_exchanged_once(cols, dtype, ctas):
         )
         assert (kernel.ptx.count("ld.global") > 0) == loads and set(kernel.stores) == {128}
         assert kernel.ptx.count("st.shared::cluster") == 1 and kernel.spills == 0
-        assert kernel.ptx.count("barrier.cluster.arrive") == kernel.ptx.count("barrier.cluster.wait") == 2
+        # The kernel's own barriers, by their memory order: Triton 3.9 adds one without an order before the kernel ends.
+        assert kernel.ptx.count("cluster.arrive.relaxed") == kernel.ptx.count("cluster.arrive.release") == 1
+        assert kernel.ptx.count("cluster.wait.acquire") == 2
 
 
 def test_which_rows_fit():
