@@ -18,12 +18,13 @@ PUBLIC = "checked with the public seed; `grade` runs the same checks with anothe
 
 
 class Card:
-    """A verdict, and the points of the exercise so far."""
+    """A verdict, and the points of the exercise so far; no exercise: the verdict alone."""
 
-    def __init__(self, verdict: Verdict, exercise: str):
+    def __init__(self, verdict: Verdict, exercise: str | None):
         self.verdict = verdict
-        so_far = f"this exercise so far: {score(*standing(exercise, diary.read()))}"
-        self.so_far = [so_far] if verdict.status != "not_attempted" else []
+        self.so_far = []
+        if exercise and verdict.status != "not_attempted":
+            self.so_far = [f"this exercise so far: {score(*standing(exercise, diary.read()))}"]
         self.public = [PUBLIC] if verdict.status in ("passed", "pending") else []
 
     def __repr__(self):

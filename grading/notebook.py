@@ -64,7 +64,7 @@ def check(task_id: str, *functions, keep: bool = True) -> None:
     if keep and result.status not in ("not_attempted", "ungraded"):
         points = diary.Points(result.status, result.points, result.pending_points, result.max_points)
         diary.keep_task(task.id, points)
-    card, by_nbgrader = Card(result, exercise_with(task_id)), os.environ.get("NBGRADER_EXECUTION")
+    card, by_nbgrader = Card(result, exercise_with(task_id) if keep else None), os.environ.get("NBGRADER_EXECUTION")
     if in_notebook():
         from IPython.display import display
 

@@ -394,9 +394,19 @@ def test_a_guess_is_locked_and_answered(show, keep, capsys):
         latencies += page.evaluate("window.latencies")
     told = output.locator("p[role=status]").first.inner_text()
     assert told.startswith("Your guess: 30 MB. Answer: 33.6 MB.")
-    assert entries.first.is_disabled() and buttons.first.is_disabled()
+    assert entries.first.is_disabled() and buttons.count() == 0
     keep(page, "predict")
     _report(capsys, "predict", "click to answer", latencies)
+
+
+def test_after_a_guess_the_keyboard_goes_on_from_its_cell(show):
+    page = show("from widgets import predict\npredict('q', 'How many?', 33.6)")
+    entry = page.locator(".jp-OutputArea input").first
+    entry.fill("30")
+    entry.press("Enter")
+    page.locator("button:focus", has_text="Locked").wait_for()
+    page.keyboard.press("Shift+Enter")
+    page.wait_for_function("document.querySelector('.jp-Cell.jp-mod-active') !== document.querySelectorAll('.jp-Cell')[1]")
 
 
 # A learner's day

@@ -35,9 +35,10 @@ def test_what_only_shows_a_check_is_not_kept(monkeypatch, capsys):
     monkeypatch.setattr(notebook.diary, "keep_task", lambda *points: kept.append(points))
     wrong = lambda bytes_per_element, bandwidth, launch_us: 1.0  # noqa: E731
     check("01.3", wrong, keep=False)
-    assert not kept and "01.3" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert not kept and "01.3" in printed and "this exercise so far" not in printed
     check("01.3", wrong)
-    assert [task_id for task_id, _ in kept] == ["01.3"]
+    assert [task_id for task_id, _ in kept] == ["01.3"] and "this exercise so far" in capsys.readouterr().out
 
 
 def test_a_wrong_answer_gets_its_hint_and_a_stub_none(capsys):

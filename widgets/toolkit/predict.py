@@ -97,15 +97,18 @@ class Prediction:
                 _ = self.answer  # if it cannot be computed, nothing is locked
                 self.guess = float(guess)
                 self._entry.value = number(self.guess)
-                self._entry.disabled = self._button.disabled = True
+                self._entry.disabled, self._button.description, self._button.tooltip = True, "Locked", ""
                 self._say(self.verdict)
                 near = closeness(self.guess, self.answer, self.within)
                 diary.keep_guess(self.key, diary.Guess(self.question, self.guess, self.answer, self.unit, near))
         return self.verdict
 
     def _clicked(self, _button):
+        if self.guess is not None:
+            return
         try:
             self.lock(parse(self._entry.value))
+            self._button.focus()  # the field, now disabled, drops the focus, and Shift+Enter would go nowhere
         except Exception as error:  # a callback's traceback reaches no one: say it here
             self._say(f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}", "#b00020")
 

@@ -56,7 +56,8 @@ def test_a_guess_locks_and_shows_the_answer():
     assert "33.6" not in asked.box.children[2].value and "33.6" not in repr(asked)
     assert "Your guess: 30 MB. Answer: 33.6 MB. Close, 11% too low." in _type(asked, "30")
     entry, _, button = asked.box.children[1].children
-    assert entry.disabled and button.disabled
+    assert entry.disabled and button.description == "Locked"
+    button.click()
     asked.lock(33.6)
     assert asked.guess == 30, "a second guess changes nothing"
 
