@@ -140,7 +140,7 @@ def resident_programs(every: float, lives: float, places: int) -> Panel:
     axes.axhline(places, color=BLACK, linewidth=1.3, linestyle="--")
     look = {"fontsize": 9.5, "va": "center"}
     axes.text(0.01 * end, places - 1.8, f"{places} programs would fit", **look)
-    axes.text(end / 2, (places + taken) / 2, "places that stay empty", ha="center", color=_GREY, **look)
+    axes.text(end / 2, (places + taken) / 2, "slots that stay empty", ha="center", color=_GREY, **look)
     axes.text(
         0.01 * end,
         taken + 2.4,
@@ -149,7 +149,7 @@ def resident_programs(every: float, lives: float, places: int) -> Panel:
         **look,
     )
     axes.set_xlabel("time on one SM, µs", fontsize=9)
-    axes.set_ylabel("places for programs", fontsize=9)
+    axes.set_ylabel("slots for programs", fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     return picture(
         "Programs of the slow kernel on one SM",

@@ -204,7 +204,7 @@ def tile_in_wgmma(block_m: int, block_n: int, block_k: int, rows: int, deep: int
     )
 
 
-def tiles_on_roofline(points: dict, bandwidth: float, peak: float, title: str, about: str) -> Panel:
+def tiles_on_roofline(points: dict, bandwidth: float, peak: float, title: str, about: str, cuda_cores: float) -> Panel:
     """Measured throughput of tiles against the intensity of what their programs request.
 
     Args:
@@ -213,6 +213,7 @@ def tiles_on_roofline(points: dict, bandwidth: float, peak: float, title: str, a
         peak: FLOP/s of the level line, by cuBLAS.
         title: the finding.
         about: what is shown, for the text alternative.
+        cuda_cores: FLOP/s of the dashed level line, the peak of the CUDA cores by datasheet.
     """
     figure = canvas(height=330)
     axes = figure.add_axes((0.075, 0.14, 0.91, 0.79))
@@ -232,6 +233,9 @@ def tiles_on_roofline(points: dict, bandwidth: float, peak: float, title: str, a
     axes.text(2.75, 1.85 * bandwidth / 1e12, f"copy bandwidth, {bandwidth / 1e12:.2f} TB/s", **look)
     words = f"cuBLAS,\n{peak / 1e12:.0f} TFLOP/s"
     axes.text(690, peak / 1e12 * 0.8, words, fontsize=9, ha="right", va="top")
+    axes.plot([cuda_cores / bandwidth, 1000], [cuda_cores / 1e12] * 2, "--", color=BLACK, linewidth=1.3)
+    words = f"CUDA cores,\n{cuda_cores / 1e12:.1f} TFLOP/s"
+    axes.text(690, cuda_cores / 1e12 * 0.85, words, fontsize=9, ha="right", va="top")
     axes.plot([ridge, ridge], [0.2, peak / 1e12], ":", color=_GREY, linewidth=1.2)
     axes.text(ridge * 1.06, 0.26, f"ridge point, {ridge:.0f}", fontsize=9, color=_GREY)
     for name, (intensity, speed, place, offset) in points.items():
@@ -245,7 +249,8 @@ def tiles_on_roofline(points: dict, bandwidth: float, peak: float, title: str, a
         f"{name} {number(speed / 1e12, digits=3)} TFLOP/s at {number(intensity, digits=3)} FLOP/byte"
         for name, (intensity, speed, *_) in points.items()
     )
-    return picture(title, figure, f"{about}. {numbers}.")
+    limit = f"The CUDA cores' peak is {number(cuda_cores / 1e12, digits=3)} TFLOP/s."
+    return picture(title, figure, f"{about}. {numbers}. {limit}")
 
 
 def waves_measured(series: dict, slots: dict, called: dict, title: str, about: str) -> Panel:

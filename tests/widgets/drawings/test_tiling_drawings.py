@@ -32,8 +32,8 @@ def test_a_tile_in_instructions():
 
 
 def test_tiles_on_the_roofline_say_their_numbers():
-    panel = tiles_on_roofline({"16 x 16": (8.0, 4e12, 0, (9, 0))}, 4e12, 6e14, "T", "A")
-    assert panel.png and panel.alt == "A. 16 x 16 4 TFLOP/s at 8 FLOP/byte."
+    panel = tiles_on_roofline({"16 x 16": (8.0, 4e12, 0, (9, 0))}, 4e12, 6e14, "T", "A", 66.9e12)
+    assert panel.png and panel.alt == "A. 16 x 16 4 TFLOP/s at 8 FLOP/byte. The CUDA cores' peak is 66.9 TFLOP/s."
 
 
 def test_measured_waves_draw_each_tile():
