@@ -1,4 +1,4 @@
-# wrong, mistake: only one matmul was counted
+# wrong, mistake: half of the FLOPs were counted
 import heapq
 
 

@@ -1,4 +1,4 @@
-# wrong, mistake: multiplied by the share in which they are active
+# wrong, values: and took 1,556 cycles
 import heapq
 
 
