@@ -1,4 +1,4 @@
-"""Exercise 08c: cycles of a tile of scores, and a causal kernel with descriptors and two loops."""
+"""Exercise 08c: cycles of a tile of scores and their overlap, and a causal kernel with descriptors and two loops."""
 
 import heapq
 import math
@@ -14,10 +14,23 @@ EXERCISE = "08c_fast_attention"
 
 
 @returns("tensor_cycles", "sfu_cycles", "issue_cycles")
-def tile_cycles(queries, keys, head_dim, instructions, warps, *, matmuls=2, flop=2, schedulers=4):
+def tile_cycles(queries, keys, head_dim, instructions, warps, *, half=False, schedulers=4):
     """Cycles of an SM's tensor cores, SFUs and schedulers."""
-    work = matmuls * flop * queries * keys * head_dim / 4096
+    work = (2 if half else 4) * queries * keys * head_dim / 4096
     return float(work), queries * keys / 16, instructions * warps / schedulers
+
+
+@returns("one_after_another", "perfect_overlap", "measured", "overlap")
+def tile_overlap(tensor, sfus, issue, active, *, bound="longest", of_whole=False):
+    """Cycles of a tile without overlap, with perfect overlap, and by a counter; how far the tile came from one to the
+    other.
+
+    bound: of perfect overlap, the longest resource, or always the tensor cores. of_whole: the share is one of all
+    cycles without overlap.
+    """
+    serial, perfect = tensor + sfus + issue, max(tensor, sfus, issue) if bound == "longest" else tensor
+    measured = tensor / active
+    return serial, perfect, measured, (serial - measured) / (serial if of_whole else serial - perfect)
 
 
 @returns("last_end")
@@ -40,6 +53,21 @@ def of_tile(rng):
     } | {"warps": sizes["warps"]}
 
 
+def of_profile(longest, least=0.05, most=0.9):
+    """longest: the resource that a tile needs longest. least, most: of the overlap."""
+
+    def make(rng):
+        numbers = 32.0 * rng.choice(np.arange(5, 30), 3, replace=False)
+        cycles = dict(zip(("tensor", "sfus", "issue"), numbers.tolist()))
+        top = max(cycles, key=cycles.get)
+        cycles[top], cycles[longest] = cycles[longest], cycles[top]
+        serial = sum(cycles.values())
+        measured = serial - rng.uniform(least, most) * (serial - cycles[longest])
+        return {**cycles, "active": float(cycles["tensor"] / measured)}
+
+    return make
+
+
 def of_programs(longest_first):
     def make(rng):
         tiles, heads = int(rng.integers(20, 40)), int(rng.integers(3, 7))
@@ -53,23 +81,43 @@ CYCLES = Task(
     id="08c.1",
     title="Count the cycles of a tile, and the end of a grid",
     points=3,
-    functions={"tile_cycles": tile_cycles, "last_end": last_end},
+    functions={"tile_cycles": tile_cycles, "tile_overlap": tile_overlap, "last_end": last_end},
     cases=(
         *(Case(f"tile_cycles, {which} tile", of_tile, "tile_cycles") for which in ("some", "another")),
+        Case("tile_overlap, tensor cores longest", of_profile("tensor"), "tile_overlap"),
+        Case("tile_overlap, SFUs longest", of_profile("sfus"), "tile_overlap"),
+        Case("tile_overlap, issue slots longest", of_profile("issue"), "tile_overlap"),
+        Case("tile_overlap, slower than one after another", of_profile("issue", -0.5, -0.1), "tile_overlap"),
         Case("last_end, short programs first", of_programs(False), "last_end"),
         Case("last_end, long programs first", of_programs(True), "last_end"),
     ),
     mistakes=(
-        Mistake("only one matmul was counted", "There are two: the scores, and weights @ v.", matmuls=1),
-        Mistake("a multiply-add was counted as one FLOP", "A multiplication and an addition are two FLOPs.", flop=1),
+        Mistake(
+            "half of the FLOPs were counted",
+            "There are two matmuls, the scores and weights @ v, and a multiply-add is two FLOPs.",
+            half=True,
+        ),
         Mistake("one scheduler was counted", "An SM has four, which share its warps.", schedulers=1),
+        Mistake(
+            "the tensor cores were taken for the bound",
+            "With perfect overlap a tile takes as long as the resource that it needs longest.",
+            bound="tensor",
+        ),
+        Mistake(
+            "the overlap was taken as a share of all cycles one after another",
+            "At perfect overlap it is 1: divide by what perfect overlap would save.",
+            of_whole=True,
+        ),
         Mistake(
             "programs were run in waves",
             "A program does not wait for the others of a wave: it starts when the first slot is free.",
             waves=True,
         ),
     ),
-    hints={"values": "Check each of the three formulas of lesson 08c with a tile of 64 x 64 and head_dim 128."},
+    hints={
+        "values": "Check each formula with a tile of lesson 08c: 64 x 64, head_dim 128. Its plain form has 597 "
+        "instructions and 0.329 active, and took 1,556 cycles."
+    },
 )
 
 # ---------------------------------------------------------------- 08c.2 two loops, with descriptors

@@ -149,4 +149,4 @@ class _Picture:
         self.end.set_data([end, end], [1e5, card.memory])
         for point, words, seconds in zip(self.bounds, self.values, bounds):
             point.set_xdata([max(seconds, _FASTEST)])
-            words.set(text=time(seconds), x=max(seconds, _FASTEST) * 3)
+            words.set(text=time(seconds), x=max(seconds, _FASTEST) * 6)

@@ -7,6 +7,11 @@ def tile_cycles(queries, keys, head_dim, instructions, warps):
     return scores * head_dim / 1024, scores / 16, warps / 4 * instructions
 
 
+def tile_overlap(tensor, sfus, issue, active):
+    serial, perfect, measured = tensor + sfus + issue, max(tensor, sfus, issue), tensor / active
+    return serial, perfect, measured, (serial - measured) / (serial - perfect)
+
+
 def last_end(work, slots):
     heap = [0] * slots
     for w in work:

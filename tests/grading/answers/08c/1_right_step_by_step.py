@@ -4,6 +4,13 @@ def tile_cycles(queries, keys, head_dim, instructions, warps):
     return (matmul + matmul) / 4096, float(queries * keys) / 16, float(instructions) * warps / 4
 
 
+def tile_overlap(tensor, sfus, issue, active):
+    cycles = [tensor, sfus, issue]
+    alone, together = float(sum(cycles)), float(sorted(cycles)[-1])
+    took = tensor * (1 / active)
+    return alone, together, took, 1 - (took - together) / (alone - together)
+
+
 def last_end(work, slots):
     time, waiting, running = 0, list(work), []
     while waiting or running:

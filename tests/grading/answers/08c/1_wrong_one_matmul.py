@@ -1,10 +1,15 @@
-# wrong, mistake: only one matmul was counted
+# wrong, mistake: half of the FLOPs were counted
 import heapq
 
 
 def tile_cycles(queries, keys, head_dim, instructions, warps):
     scores = queries * keys
     return scores * head_dim / 2048, scores / 16, warps / 4 * instructions
+
+
+def tile_overlap(tensor, sfus, issue, active):
+    serial, perfect, measured = tensor + sfus + issue, max(tensor, sfus, issue), tensor / active
+    return serial, perfect, measured, (serial - measured) / (serial - perfect)
 
 
 def last_end(work, slots):
