@@ -48,8 +48,9 @@ def curves(
     beside: dict | None = None,
     bounds: tuple = (),
     uprights: dict | None = None,
+    linear: bool = False,
 ) -> Panel:
-    """Lines, each with its name and marker to the right of its end, x logarithmic.
+    """Lines, each with its name and marker to the right of its end, x logarithmic unless it is said to be linear.
 
     lines: name -> a value for each of `xs`, None where there is none; at most six. x, y: what the axis shows, and its
     ticks as {value: words}; those of y are all shown, and logarithmic, or None for an axis from 0; those of x are shown
@@ -68,7 +69,7 @@ def curves(
     else:
         axes.set(yscale="log", ylim=(min(y[1]), max(y[1])))
         axes.set_yticks(list(y[1]), y[1].values())
-    axes.set(xscale="log", xlim=(min(xs), max(*xs, 1.1 * min(xs))))
+    axes.set(xscale="linear" if linear else "log", xlim=(min(xs), max(*xs, 1.1 * min(xs))))
     axes.minorticks_off()
     ticks = {at: words for at, words in x[1].items() if min(xs) <= at <= max(xs)}
     axes.set_xticks(list(ticks), ticks.values())

@@ -8,7 +8,7 @@ from instruments.gpus import GPU, GPUS
 from kernels.grouped_matmul.forward import grouped_matmul_traffic
 from kernels.moe import routing
 from widgets.toolkit.boxes import Boxes
-from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, Example, Panel, Powers, canvas, menu
+from widgets.toolkit.panel import BLUE, GREEN, ORANGE, Example, Panel, Powers, canvas, menu
 from widgets.toolkit.routing import routing_controls
 from widgets.toolkit.words import number, time
 
@@ -18,7 +18,6 @@ EXAMPLE = Example(entry="4096", text="4,096 tokens", arguments={"tokens": 64})
 SHAPES = {"4096 x 14336": (4096, 14336), "2048 x 1408": (2048, 1408), "7168 x 2048": (7168, 2048)}
 CARDS = [name for name, gpu in GPUS.items() if "bf16" in gpu.matrix]
 EXACT, TILES, PADDED = "each row once", "in tiles", "padded"
-_FASTEST, _SLOWEST = 1e-7, 100  # seconds, the ends of the axis
 
 
 def in_tiles(counts: np.ndarray, tile: int) -> np.ndarray:
@@ -108,7 +107,7 @@ def _per(rows: int, exact: int) -> str:
 
 class _Picture:
     """Left, a column for each expert: its rows, what its tiles add, and what padding adds. Right, rows multiplied for
-    each row, and the lower bounds on time of bytes and FLOPs, as points, because both axes are logarithmic."""
+    each row, and the lower bounds on time of bytes and FLOPs; of each of the two, the longest bar fills the width."""
 
     def __init__(self):
         self.figure = canvas(height=340)
@@ -130,34 +129,27 @@ class _Picture:
         self.ends = Boxes(left, ORANGE)
         self.exact = Boxes(left, GREEN)
         rows = self.figure.add_axes((0.635, 0.68, 0.355, 0.15))
-        rows.set(xscale="log", xlim=(0.8, 1e6), ylim=(1.6, -0.6), yticks=[])
-        rows.set_xticks([1, 10, 100, 1000, 1e5], ["1", "10", "100", "1,000", "100,000"], fontsize=9)
+        rows.set(xlim=(0, 1.2), ylim=(1.6, -0.6))
         self.figure.text(0.51, 0.945, "rows multiplied per row", fontsize=9.5, weight="bold", va="center")
-        times = self.figure.add_axes((0.635, 0.13, 0.19, 0.37))
-        times.set(xscale="log", xlim=(_FASTEST, _SLOWEST), ylim=(2.6, -0.6), yticks=[])
-        times.set_xticks([1e-6, 1e-3, 1], ["1 µs", "1 ms", "1 s"], fontsize=9)
+        times = self.figure.add_axes((0.635, 0.13, 0.18, 0.37))
+        times.set(xlim=(0, 1), ylim=(2.6, -0.6))
         for axes in (rows, times):
-            axes.minorticks_off()
-            axes.spines[["top", "right", "left"]].set_visible(False)
-            axes.grid(axis="x", color="#DDDDDD", linewidth=0.7)
+            axes.axis("off")
+            axes.axvline(0, color="#888888", linewidth=1)
         self.figure.text(0.51, 0.555, "lower bound on time", fontsize=9.5, weight="bold", va="center")
-        self.figure.text(0.905, 0.555, "● bytes", fontsize=9, color=BLUE, ha="right", va="center")
-        self.figure.text(0.995, 0.555, "◆ FLOPs", fontsize=9, color="#8a5f00", ha="right", va="center")
+        self.figure.text(0.905, 0.555, "■ bytes", fontsize=9, color=BLUE, ha="right", va="center")
+        self.figure.text(0.995, 0.555, "■ FLOPs", fontsize=9, color="#8a5f00", ha="right", va="center")
         look = {"fontsize": 9, "va": "center"}
-        dot = {"markersize": 8, "markeredgecolor": BLACK, "animated": True}
         self.rows, self.times = {}, {}
         for at, (way, colour) in enumerate(((TILES, ORANGE), (PADDED, "#c9c9c9"))):
             self.figure.text(0.627, 0.83 - 0.15 * (at + 0.6) / 2.2, way, ha="right", **look)
-            (point,) = rows.plot([], [], "s", color=colour, **dot)
-            self.rows[way] = point, rows.text(1, at, "", animated=True, **look)
+            self.rows[way] = Boxes(rows, colour), rows.text(1, at, "", animated=True, **look)
         for at, way in enumerate((EXACT, TILES, PADDED)):
             y = 0.5 - 0.37 * (at + 0.6) / 3.2
             self.figure.text(0.627, y, way, ha="right", **look)
-            points = [
-                times.plot([], [], marker, color=colour, **dot)[0] for marker, colour in (("o", BLUE), ("D", ORANGE))
-            ]
+            bars = [Boxes(times, colour) for colour in (BLUE, ORANGE)]
             words = [self.figure.text(x, y, "", ha="right", animated=True, **look) for x in (0.905, 0.995)]
-            self.times[way] = points, words
+            self.times[way] = bars, words
 
     def show(self, counts, tiles, rows: dict, bounds: dict):
         """counts, tiles: rows of each expert, as they are and in whole tiles. rows: multiplied, by way. bounds: seconds
@@ -167,11 +159,12 @@ class _Picture:
         self.exact.place(left, 0, width, counts / most)
         self.ends.place(left, counts / most, width, (tiles - counts) / most)
         self.padding.place(left, tiles / most, width, 1 - tiles / most)
-        for at, (way, (point, words)) in enumerate(self.rows.items()):
-            many = rows[way] / rows[EXACT]
-            point.set_data([many], [at])
-            words.set(text=number(many, digits=3), x=many * 1.7)
-        for at, (way, (points, words)) in enumerate(self.times.items()):
-            for point, text, seconds in zip(points, words, bounds[way]):
-                point.set_data([seconds], [at])
+        largest = max(rows.values())
+        for at, (way, (bar, words)) in enumerate(self.rows.items()):
+            bar.place(0, at - 0.35, rows[way] / largest, 0.7)
+            words.set(text=number(rows[way] / rows[EXACT], digits=3), x=rows[way] / largest + 0.02)
+        slowest = max(max(both) for both in bounds.values())
+        for at, (way, (bars, texts)) in enumerate(self.times.items()):
+            for below, (bar, text, seconds) in enumerate(zip(bars, texts, bounds[way])):
+                bar.place(0, at - 0.36 + 0.37 * below, seconds / slowest, 0.34)
                 text.set_text(time(seconds))

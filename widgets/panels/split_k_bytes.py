@@ -6,7 +6,7 @@ from instruments.backend import cdiv
 from instruments.gpus import DTYPES, GPUS
 from kernels.matmul import matmul_split_k_traffic, matmul_traffic
 from widgets.toolkit.boxes import Boxes
-from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, Example, Panel, Powers, canvas, menu
+from widgets.toolkit.panel import GREEN, ORANGE, SKY, Example, Panel, Powers, canvas, menu
 from widgets.toolkit.words import number, size, time
 
 EXAMPLE = Example(entry="16", text="16 x 64 x 65,536", arguments={"parts": 4})
@@ -14,7 +14,6 @@ EXAMPLE = Example(entry="16", text="16 x 64 x 65,536", arguments={"parts": 4})
 #: (BLOCK_M, BLOCK_N), one program per SM.
 TILES = {"16 x 64": (16, 64), "64 x 64": (64, 64), "128 x 128": (128, 128), "128 x 256": (128, 256)}
 _MOST = 12  # waves that are drawn
-_FASTEST, _SLOWEST = 3e-12, 1e4
 
 
 def split_k_bytes(
@@ -66,42 +65,45 @@ def split_k_bytes(
 
 
 class _Picture:
-    """Left, the SMs that each wave uses; right, lower bounds on time."""
+    """Left, the SMs that each wave uses, on idle ones in gray; right, lower bounds on time. The largest bound fills the
+    width, because bounds of all settings have no scale in common."""
 
     def __init__(self):
         self.figure = canvas(height=290)
-        left = self.figure.add_axes((0.075, 0.17, 0.36, 0.66))
+        left = self.figure.add_axes((0.075, 0.17, 0.33, 0.66))
         left.set(xlim=(0, _MOST), ylim=(0, 1), xticks=[])
         left.set_yticks([0, 0.5, 1], ["0%", "50%", "100%"], fontsize=9)
         left.spines[["top", "right"]].set_visible(False)
         self.figure.text(0.005, 0.93, "SMs that each wave uses", fontsize=9.5, weight="bold")
+        self.idle = Boxes(left, "#e6e6e6", edgecolor="white", linewidth=1)
         self.full = Boxes(left, GREEN, edgecolor="white", linewidth=1)
         self.last = Boxes(left, ORANGE, edgecolor="white", linewidth=1, hatch="//")
         self.words = left.text(0, -0.1, "", fontsize=9, va="center", clip_on=False, animated=True)
         right = self.figure.add_axes((0.655, 0.17, 0.325, 0.66))
-        right.set(xscale="log", xlim=(_FASTEST, _SLOWEST), ylim=(3.6, -0.6), yticks=[])
-        right.minorticks_off()
-        right.set_xticks([1e-9, 1e-6, 1e-3, 1], ["1 ns", "1 µs", "1 ms", "1 s"], fontsize=9)
-        right.spines[["top", "right", "left"]].set_visible(False)
-        right.grid(axis="x", color="#DDDDDD", linewidth=0.7)
+        right.set(xlim=(0, 1.38), ylim=(3.6, -0.6))
+        right.axis("off")
+        right.axvline(0, color="#888888", linewidth=1)
         self.figure.text(0.47, 0.93, "lower bounds on time, datasheet", fontsize=9.5, weight="bold")
-        self.points, self.values = [], []
-        rows = ("minimum bytes", "with partial sums", "FLOPs", "whole tiles and waves")
-        for row, (words, color, marker) in enumerate(zip(rows, (BLUE, ORANGE, GREEN, PURPLE), "osD^")):
+        self.bars, self.values = [], []
+        rows = ("minimum bytes", "with partial sums", "FLOPs, on all SMs", "FLOPs, in whole waves")
+        for row, (words, color, hatch) in enumerate(zip(rows, (SKY, SKY, ORANGE, ORANGE), ("", "", "//", "//"))):
             y = 1 - 0.17 - 0.66 * (row + 0.6) / 4.2
             self.figure.text(0.645, y, words, fontsize=9, ha="right", va="center")
-            look = {"color": color, "markeredgecolor": BLACK, "markersize": 9, "animated": True}
-            self.points += right.plot([], [], marker, **look)
+            self.bars.append(Boxes(right, color, edgecolor="white", hatch=hatch, linewidth=0.6))
             self.values.append(right.text(1, row, "", fontsize=9, va="center", animated=True))
 
     def show(self, programs: int, slots: int, waves: int, bounds: tuple):
-        """bounds: seconds, a point each."""
+        """bounds: seconds, a bar each."""
         drawn = min(waves, _MOST)
+        wide = _MOST / max(drawn, 3)
+        at = np.arange(drawn) * wide + 0.08
         rest = (programs - (waves - 1) * slots) / slots
-        self.full.place(np.arange(drawn - 1) + 0.08, 0, 0.84, np.ones(drawn - 1))
-        self.last.place(np.array([drawn - 1 + 0.08]), 0, 0.84, np.array([rest]))
+        self.idle.place(at, 0, wide - 0.16, np.ones(drawn))
+        self.full.place(at[:-1], 0, wide - 0.16, np.ones(drawn - 1))
+        self.last.place(at[-1:], 0, wide - 0.16, np.array([rest]))
         more = f" ({waves - _MOST:,} full ones not drawn)" if waves > _MOST else ""
         self.words.set_text(f"{waves:,} wave{'s' * (waves > 1)}, the last one uses {rest:.0%}{more}")
-        for row, (point, words, seconds) in enumerate(zip(self.points, self.values, bounds)):
-            point.set_data([seconds], [row])
-            words.set(text=time(seconds), x=seconds * 4)
+        for row, (bar, words, seconds) in enumerate(zip(self.bars, self.values, bounds)):
+            share = seconds / max(bounds)
+            bar.place(np.array([0]), row - 0.32, np.array([share]), 0.64)
+            words.set(text=time(seconds), x=share + 0.03)
