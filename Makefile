@@ -25,7 +25,9 @@ OTHER_CPU := OPENBLAS_CORETYPE=Haswell ATEN_CPU_CAPABILITY=default
 
 # JupyterLab asks at its first start whether it may fetch news, over a corner of the first lesson; and it would have
 # one scroll to the end of a long line of code.
+# Without its widgets' state a notebook that is opened again shows an error in place of every picture.
 LAB_SETTINGS := {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": false}, \
+	"@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": true}, \
 	"@jupyterlab/notebook-extension:tracker": {"codeCellConfig": {"lineNumbers": false, "lineWrap": true}}}
 
 # $(call step,WORDS,COMMAND): says WORDS; what COMMAND says goes into TARGET.log, whose end is shown where it fails.

@@ -246,12 +246,13 @@ def kernel_files() -> list[Path]:
 
 
 def moving_panels() -> dict[str, str]:
-    """{name of a panel's function: the address of its data}, copied from build/book/panels, and Vega's library."""
-    (PAGES / "_static/vega.js").write_text(javascript_bundle(), encoding="utf-8")
+    """{name of a panel's function: the address of its data}, made from build/book/panels, and Vega's library."""
+    (PAGES / "_static/vega.js").write_text(f"(() => {{{javascript_bundle()}}})();\n", encoding="utf-8")
     files = sorted((OUT / "panels").glob("*.json"))
     for path in files:
-        shutil.copy(path, PAGES / "_static/panels" / path.name)
-    return {path.stem: f"_static/panels/{path.name}" for path in files}
+        script = f"panelData.{path.stem} = {path.read_text(encoding='utf-8')};\n"
+        (PAGES / f"_static/panels/{path.stem}.js").write_text(script, encoding="utf-8")
+    return {path.stem: f"_static/panels/{path.stem}.js" for path in files}
 
 
 def build(panels: dict):

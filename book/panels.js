@@ -1,13 +1,19 @@
-// Draws each panel of a page when it comes into view. The library is in one file of the book's own, loaded once.
-let library;
+// Draws each panel of a page when it comes into view. Library and data are scripts, each loaded once, since a browser
+// that opened the book as files, without a server, may load nothing else.
+const folder = document.currentScript.src.replace(/[^/]*$/, "");
+const loading = {};
+window.panelData = {};
+
+function load(address) {
+  return (loading[address] ??= new Promise((loaded, failed) => {
+    document.head.append(Object.assign(document.createElement("script"), { src: address, onload: loaded, onerror: failed }));
+  }));
+}
 
 async function draw(element) {
-  const address = new URL(element.dataset.panel, document.baseURI);
-  const [specification] = await Promise.all([
-    fetch(address).then((answer) => answer.json()),
-    (library ??= import(new URL("../vega.js", address))),
-  ]);
-  await window.vegaEmbed(element, specification, { actions: false, renderer: "canvas" });
+  await Promise.all([load(element.dataset.panel), load(folder + "vega.js")]);
+  const name = element.dataset.panel.match(/([^/]*)\.js$/)[1];
+  await window.vegaEmbed(element, window.panelData[name], { actions: false, renderer: "canvas" });
   element.dataset.drawn = "yes";
 }
 

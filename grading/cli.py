@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from grading import batch, intake, report, sandbox, tables
+from grading.pages import names
 from grading.submission import SUBMISSION_SECONDS, has_gpu
 from grading.wording import WORDS, by_hand, clean, line, reason, standing, who
 from instruments.diary import score
@@ -75,9 +76,11 @@ def run(options) -> int:
     for record in records:
         say(record)
     for what in ("left_aside", "handed_in_nothing", "not_on_the_roster", "remarks_without_a_mark"):
-        if names := getattr(results, what):
-            print(f"{what.replace('_', ' ')}: {', '.join(map(line, names))}")
-    print(f"report: {options.report / 'index.html'}")
+        if listed := getattr(results, what):
+            print(f"{what.replace('_', ' ')}: {', '.join(map(line, listed))}")
+    learners = names(results.submissions)
+    page = f"learners/{min(learners.values())}.html" if len(learners) == 1 else "index.html"
+    print(f"report: {options.report / page}")
     print(summary(records))
     return 0 if all(record.is_graded for record in records) else 1
 

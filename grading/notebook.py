@@ -55,16 +55,18 @@ def inputs(task_id: str, case: str) -> tuple:
 
 def check(task_id: str, *functions, keep: bool = True) -> None:
     """Check a task's functions here and now: what was proved, what was not, and a hint where something is wrong; in a
-    notebook also the panel widgets.watch, at what is wrong. keep: the points, in the learner's progress."""
+    notebook also the panel widgets.watch, at what is wrong. keep: the points, in the learner's progress; never those of
+    solutions/, where a notebook's kernel runs in its folder."""
     task = find_task(task_id)
     if len(functions) != len(task.functions):
         names = ", ".join(task.functions)
         raise ValueError(f"check: {task_id} takes {len(task.functions)} function(s), {names}; got {len(functions)}")
     result = of_syntax(task) or verdict(task, functions, sys._getframe(1).f_globals.get("__name__", "__main__"))
-    if keep and result.status not in ("not_attempted", "ungraded"):
+    own = keep and Path.cwd().name != "solutions"  # a solution's answers are not the learner's
+    if own and result.status not in ("not_attempted", "ungraded"):
         points = diary.Points(result.status, result.points, result.pending_points, result.max_points)
         diary.keep_task(task.id, points)
-    card, by_nbgrader = Card(result, exercise_with(task_id) if keep else None), os.environ.get("NBGRADER_EXECUTION")
+    card, by_nbgrader = Card(result, exercise_with(task_id) if own else None), os.environ.get("NBGRADER_EXECUTION")
     if in_notebook():
         from IPython.display import display
 

@@ -117,12 +117,14 @@ class Progress:
         self.file = self._write()
 
     def _exercise(self, name: str, tasks: list[Task]) -> Row:
-        known = {task.id: self.history.tasks.get(task.id) for task in tasks}
+        known = {task.id: self.history.tasks.get(task.id) for task in sorted(tasks, key=lambda task: task.id)}
         undone = [task for task in tasks if not is_done(known[task.id])]
         self.undone += [(task, name, known[task.id]) for task in undone]
         points, pending, most = standing(name, self.history)
         words = score(points, pending, most)
-        signs = " ".join(f"{id_} {SIGNS.get(done.status, UNTRIED) if done else UNTRIED}" for id_, done in known.items())
+        signs = "  ".join(
+            f"{SIGNS.get(done.status, UNTRIED) if done else UNTRIED} {id_}" for id_, done in known.items()
+        )
         share, left = (points + pending) / (most or 1), sum(task.minutes for task in undone)
         title = contents.described(contents.ROOT / notebook_of(name, "exercises")).title
         return Row(name, title, share, words, left, signs)
@@ -183,11 +185,14 @@ class Progress:
         way = Path(os.path.relpath(self.file)).as_posix()  # from the notebook's folder, where its kernel runs
         return self.page("../") + f'<p><a href="{html.escape(way)}">A page of this, with a summary to print</a></p>'
 
-    def page(self, way: str) -> str:
-        """The page, as HTML. way: from where it is shown to the folder that holds lessons/ and exercises/."""
+    def page(self, way: str | None) -> str:
+        """The page, as HTML. way: from where it is shown to the folder that holds lessons/ and exercises/; None: no
+        links, which a file that JupyterLab shows may not follow."""
         rows = "\n".join(
             _line(
-                f'<a href="{way}{row.path}">{html.escape(row.title.partition(":")[0])}</a>',
+                html.escape(row.title.partition(":")[0])
+                if way is None
+                else f'<a href="{way}{row.path}">{html.escape(row.title.partition(":")[0])}</a>',
                 BAR.format(round(100 * row.share)),
                 row.words,
                 f"{row.minutes_left} min left" if row.minutes_left else "",
@@ -220,7 +225,7 @@ class Progress:
         if not file.parent.is_dir():
             return None
         try:
-            write_whole(file, PAGE.format(self.page("") + self.summary()).encode())
+            write_whole(file, PAGE.format(self.page(None) + self.summary()).encode())
         except OSError:  # a full or read-only disk
             return None
         return file

@@ -548,5 +548,6 @@ def test_jupyterlab_asks_for_no_news_and_wraps_long_lines():
     words = re.search(r"^LAB_SETTINGS := ((?:.+\\\n)*.+)$", makefile, re.MULTILINE)[1]
     settings = json.loads(words.replace("\\\n", ""))
     assert settings["@jupyterlab/apputils-extension:notification"]["fetchNews"] == "false"
+    assert settings["@jupyter-widgets/jupyterlab-manager:plugin"]["saveState"] is True, "a reopened notebook shows them"
     assert settings["@jupyterlab/notebook-extension:tracker"]["codeCellConfig"]["lineWrap"] is True
     assert "'$(LAB_SETTINGS)' >.venv/share/jupyter/lab/settings/overrides.json" in makefile

@@ -41,6 +41,15 @@ def test_what_only_shows_a_check_is_not_kept(monkeypatch, capsys):
     assert [task_id for task_id, _ in kept] == ["01.3"] and "this exercise so far" in capsys.readouterr().out
 
 
+def test_a_solution_earns_a_learner_nothing(monkeypatch, tmp_path):
+    kept = []
+    monkeypatch.setattr(notebook.diary, "keep_task", lambda *points: kept.append(points))
+    (tmp_path / "solutions").mkdir()
+    monkeypatch.chdir(tmp_path / "solutions")
+    check("01.3", lambda bytes_per_element, bandwidth, launch_us: 1.0)
+    assert not kept
+
+
 def test_a_wrong_answer_gets_its_hint_and_a_stub_none(capsys):
     checked("05b.1", WRONG)
     printed = capsys.readouterr().out

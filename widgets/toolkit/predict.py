@@ -64,9 +64,10 @@ class Prediction:
         with warnings.catch_warnings():  # ipywidgets 8 would rather have a lock on leaving the field
             warnings.simplefilter("ignore", DeprecationWarning)
             self._entry.on_submit(self._clicked)
+        right = f"Right is {within:.0%} up or down." if within and answer != 0 else "Only the exact number is right."
         self.box = ipywidgets.VBox(
             [
-                ipywidgets.HTML(f"<b>Predict.</b> {html.escape(question)} Right is {within:.0%} up or down."),
+                ipywidgets.HTML(f"<b>Predict.</b> {html.escape(question)} {right}"),
                 ipywidgets.HBox([self._entry, ipywidgets.HTML(html.escape(unit)), self._button]),
                 self._reply,
             ]
