@@ -75,7 +75,7 @@ def strides_of_views() -> Panel:
     axes.text(
         left,
         290,
-        "offset of an element = row * row_stride + col * col_stride",
+        "place in memory = start + row * row_stride + col * col_stride",
         fontsize=9.5,
         va="center",
         color="#00694d",
