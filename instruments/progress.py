@@ -40,6 +40,7 @@ PAGE = """\
 body {{ font: 16px/1.4 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #222 }}
 table {{ border-collapse: collapse }} td {{ padding: .1rem 1rem .1rem 0 }}
 .summary {{ border-top: 1px solid #ccc; margin-top: 2rem }}
+@media (max-width: 45rem) {{ tr {{ display: block; margin-bottom: .6rem }} td {{ display: inline-block }} }}
 @media print {{ .screen {{ display: none }} .summary {{ border: 0; margin: 0 }} tr {{ break-inside: avoid }}
                body {{ font-size: 10pt; margin: 0 }} @page {{ size: A4; margin: 14mm }} }}
 </style>
