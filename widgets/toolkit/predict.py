@@ -109,7 +109,8 @@ class Prediction:
             return
         try:
             self.lock(parse(self._entry.value))
-            self._button.focus()  # the field, now disabled, drops the focus, and Shift+Enter would go nowhere
+            if hasattr(self._button, "focus"):  # from ipywidgets 8 on, which Colab lacks
+                self._button.focus()  # the field, now disabled, drops the focus, and Shift+Enter would go nowhere
         except Exception as error:  # a callback's traceback reaches no one: say it here
             self._say(f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}", "#b00020")
 
