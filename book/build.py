@@ -265,10 +265,10 @@ def build(panels: dict):
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
     for name in DOCS:
-        write(
-            f"docs/{name}.md",
-            prose((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"), Path(f"docs/{name}.md")),
-        )
+        text = prose((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"), Path(f"docs/{name}.md"))
+        if name == "glossary":  # its terms are main entries of the index, which the search puts first
+            text = re.sub(r"^(\| <a id=.+?</a>)\*\*([^*]+)\*\*", r"\1**{index}`!\2`**", text, flags=re.MULTILINE)
+        write(f"docs/{name}.md", text)
     for path in kernel_files():
         write(f"source/{path.relative_to(ROOT).with_suffix('.md')}", source_page(path))
     write("index.md", index_page())

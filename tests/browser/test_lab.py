@@ -577,3 +577,14 @@ def test_the_books_panels_are_drawn_without_a_server(browser):
     panel.scroll_into_view_if_needed()
     page.locator(".panel[data-drawn=yes] input").first.wait_for()
     page.close()
+
+
+@pytest.mark.skipif(not BOOK.is_dir(), reason="needs the book: make book")
+@pytest.mark.parametrize("term", ["ridge point", "tile", "split-K", "log-sum-exp"])
+def test_the_books_search_finds_a_term_in_the_glossary_first(browser, term):
+    page = browser.new_page()
+    page.goto((BOOK / "search.html").as_uri() + f"?q={term}")
+    page.locator("#search-results li a").first.wait_for()
+    page.wait_for_timeout(1500)  # results come one by one, the best first
+    assert "docs/glossary.html#" in page.locator("#search-results li a").first.get_attribute("href")
+    page.close()
