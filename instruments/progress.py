@@ -70,6 +70,11 @@ class Row:
     signs: str = ""
 
     @property
+    def heading(self) -> str:
+        """Its title up to the colon, as HTML."""
+        return html.escape(self.title.partition(":")[0])
+
+    @property
     def path(self) -> str:
         """Its notebook's, from the folder that holds lessons/ and exercises/."""
         return notebook_of(self.name, "exercises" if self.signs else "lessons")
@@ -191,9 +196,7 @@ class Progress:
         links, which a file that JupyterLab shows may not follow."""
         rows = "\n".join(
             _line(
-                html.escape(row.title.partition(":")[0])
-                if way is None
-                else f'<a href="{way}{row.path}">{html.escape(row.title.partition(":")[0])}</a>',
+                row.heading if way is None else f'<a href="{way}{row.path}">{row.heading}</a>',
                 BAR.format(round(100 * row.share)),
                 row.words,
                 f"{row.minutes_left} min left" if row.minutes_left else "",
