@@ -8,6 +8,7 @@ recorded (launches.py), and player.py plays them in another process, on numbers 
 import copy
 import inspect
 import json
+import math
 import re
 import traceback
 from contextlib import contextmanager, nullcontext, suppress
@@ -156,8 +157,11 @@ def load_arguments(case: list, source: Path = Path()) -> dict:
         elif "random" in argument:
             r = argument["random"]
             generator = torch.Generator(backend.device()).manual_seed(r["seed"])
-            values = torch.randn(r["shape"], generator=generator, device=backend.device(), dtype=torch.float32)
-            value = values.mul_(r["std"]).add_(r["mean"]).to(DTYPES[r["dtype"]])
+            where, dtype = {"generator": generator, "device": backend.device()}, DTYPES[r["dtype"]]
+            if dtype.is_floating_point:
+                value = torch.randn(r["shape"], dtype=torch.float32, **where).mul_(r["std"]).add_(r["mean"]).to(dtype)
+            else:
+                value = torch.randperm(math.prod(r["shape"]), dtype=dtype, **where).view(r["shape"])
         elif "dtype" in argument:
             value = DTYPES[argument["dtype"]]
         arguments[argument["name"]] = value

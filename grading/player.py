@@ -195,7 +195,7 @@ def _timed(speed: dict, call, out: Path) -> facts.Speed:
         rows, height = torch.tensor(speed["rows"], device=backend.device()), speed["height"]
         for name, value in arguments.items():
             if isinstance(value, torch.Tensor):
-                sample = value if names[name] or value.ndim == 1 else value[rows]
+                sample = value if names[name] else value[rows]
                 timed.sampled[name] = export_array(sample, out, f"speed.{name}.bin")
         checked = Player(call, list(names))
         checked.choices = player.choices
@@ -204,7 +204,7 @@ def _timed(speed: dict, call, out: Path) -> facts.Speed:
         torch.cuda.synchronize()
         timed.returned = export(tuple(item[(rows * len(item) // height).unique()] for item in returned), out, "speed")
         for name, value in arguments.items():
-            if isinstance(value, torch.Tensor) and value.ndim > 1:
+            if isinstance(value, torch.Tensor):
                 timed.after[name] = f"speed.after.{name}.bin"
                 (out / timed.after[name]).write_bytes(storage_of(value if names[name] else value[rows]))
         del arguments, returned

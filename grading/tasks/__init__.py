@@ -111,9 +111,11 @@ class DType:
 
 @dataclass(frozen=True)
 class RandomTensor:
-    """A normal-distributed input of a timed call, made where it is timed: too large to travel.
+    """An input of a timed call, made where it is timed: too large to travel. Floats are normal-distributed, int32 a
+    permutation of 0, 1, 2 and so on.
 
-    whole: the reference gets all of it, not the sampled rows alone, as it needs a matmul's other operand.
+    whole: the reference gets all of it, not the sampled rows alone, as it needs a matmul's other operand. A vector
+    beside matrices, such as a weight, is always whole; where all inputs are vectors, elements are sampled.
     """
 
     shape: tuple

@@ -66,12 +66,15 @@ def timed_call(task: Task, seed: int, turns: tuple) -> dict | None:
     if task.speed is None:
         return None
     arguments = task.speed.make()
-    rows = next(v.shape[0] for v in arguments.values() if isinstance(v, RandomTensor) and len(v.shape) > 1)
+    made = [value for value in arguments.values() if isinstance(value, RandomTensor)]
+    dims = max(len(value.shape) for value in made)
+    rows = next(value.shape[0] for value in made if len(value.shape) == dims and not value.whole)
     paired, rng = (np.random.default_rng([seed, *map(ord, task.id), *more]) for more in ((), turns))
     forms = [_plain(name, value) for name, value in arguments.items() if not name.startswith("_")]
     for form in forms:
         if "random" in form:
-            vector = len(form["random"]["shape"]) == 1
+            vector = len(form["random"]["shape"]) < dims
+            form["whole"] |= vector
             form["random"]["seed"] = int((paired if vector else rng).integers(1 << 31))
     return {
         "function": next(iter(task.functions)),

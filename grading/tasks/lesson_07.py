@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, Task, ceil, one_of, returns, rounded, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, ceil, one_of, returns, rounded, tensor
 from grading.tasks.properties import PROGRAMS
 
 EXERCISE = "07_epilogues"
@@ -189,6 +189,7 @@ def layer_requests(x, weight, bias, scale):
     return {"x": 2 * m * k * ceil(n, 32), "weight": 2 * n * k * down, "bias": 4 * n * down, "returned 0": 2 * m * n}
 
 
+DECODED = (64, 14336, 4096)  # tokens, outputs, inputs: Llama 3 8B's up projection in a step of decoding
 LATE = "Add the bias to the fp32 accumulator. Convert to fp16 once, at the store."
 EPILOGUE = Task(
     id="07.3",
@@ -230,7 +231,21 @@ EPILOGUE = Task(
         "mask leaves out is not requested; an index that % M wraps around is requested again.",
         "values": "z = acc + bias, then relu, square, scale, all in fp32.",
         "unwritten": "Round rows and columns up to whole tiles.",
+        "slow": "At 64 tokens the weight's bytes take the time: one tile of 64 rows, so that each is read once, wide "
+        "steps of K, and num_stages=4, so that loads of later steps are in flight.",
     },
+    speed=Speed(
+        points=1,
+        share=0.5,
+        bytes=2 * (DECODED[1] * DECODED[2] + DECODED[0] * (DECODED[1] + DECODED[2])) + 4 * DECODED[1],
+        shape=f"{DECODED[0]} x {DECODED[1]:,} x {DECODED[2]:,} fp16",
+        make=lambda: {
+            "x": RandomTensor((DECODED[0], DECODED[2]), "fp16"),
+            "weight": RandomTensor(DECODED[1:], "fp16", std=1 / 64, whole=True),
+            "bias": RandomTensor((DECODED[1],), "fp32", std=0.5),
+            "scale": 0.25,
+        },
+    ),
 )
 
 # ---------------------------------------------------------------- 07.4 two accumulators

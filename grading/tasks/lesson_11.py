@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, Task, ceil, returns, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, ceil, returns, tensor
 from grading.tasks.properties import PADDED
 
 EXERCISE = "11_mixture_of_experts"
@@ -472,6 +472,7 @@ def combined_bytes(y, rows, gates, shared):
     return {"y": y.nbytes // y.shape[0] * present, **small, "shared": shared.nbytes, "returned 0": shared.nbytes}
 
 
+TIMED = (8192, 4, 1024)  # tokens, choices, columns
 STRIDES = "y and shared have padded rows, by different amounts: use y.stride(0) and shared.stride(0)."
 COMBINE = Task(
     id="11.5",
@@ -506,7 +507,21 @@ COMBINE = Task(
         "values": "Work through one token by hand: its rows, its gates of either sign, and dropped choices. Stay in "
         "fp32 up to the store. Rows of y without a slot hold NaN, and NaN times 0 is NaN: mask their loads.",
         "out_of_bounds": "-1 in rows is not a row of y: mask its load, and the columns beyond the last everywhere.",
+        "slow": "Give a program all columns of its token, and let the loop over choices be unrolled (tl.static_range), "
+        "so that the loads of all rows are in flight together.",
     },
+    speed=Speed(
+        points=1,
+        share=0.5,
+        bytes=TIMED[0] * ((TIMED[1] + 2) * TIMED[2] * 2 + TIMED[1] * 8),
+        shape=f"{TIMED[0]:,} tokens, top-{TIMED[1]}, {TIMED[2]:,} wide, bf16",
+        make=lambda: {
+            "y": RandomTensor((TIMED[0] * TIMED[1], TIMED[2]), "bf16", whole=True),
+            "rows": RandomTensor(TIMED[:2], "int32"),
+            "gates": RandomTensor(TIMED[:2], "fp32"),
+            "shared": RandomTensor((TIMED[0], TIMED[2]), "bf16"),
+        },
+    ),
 )
 
 TASKS = (BALANCE, ROUTE, ALIGN, GROUPED, COMBINE)

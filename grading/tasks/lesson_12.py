@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, Task, ceil, one_of, returns, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, ceil, one_of, returns, tensor
 from grading.tasks.lesson_06 import running_max
 from grading.tasks.properties import PROGRAMS, row_cases
 
@@ -365,6 +365,17 @@ def state(size, grad_dtype="fp32", step=3, zero=False, unit=1):
     return make
 
 
+TIMED = 1 << 25  # parameters
+
+
+def timed_state(size=TIMED):
+    """The state of so many parameters with a bf16 gradient, all positive, so that no sum is a small difference."""
+    means = {"param": ("fp32", 1.5), "grad": ("bf16", 0.5), "m": ("fp32", 0.3), "v": ("fp32", 0.5)}
+    vectors = {name: (dtype, mean, mean / 10) for name, (dtype, mean) in means.items()}
+    made = {name: RandomTensor((size,), *form) for name, form in vectors.items()}
+    return {**state(1)(np.random.default_rng(0)), **made}
+
+
 def step_bytes(param, grad, m, v, **numbers):
     size = param.shape[0]
     return {"param": 8 * size, "grad": grad.nbytes, "m": 8 * size, "v": 8 * size, "returned 0": 2 * size}
@@ -410,7 +421,9 @@ ADAMW = Task(
         "traffic": "One launch: load param, grad, m and v once, store param, its copy, m and v once.",
         "values": "Moments first, then the correction, the clip, and last the parameter.",
         "unwritten": "Store param, its copy, m and v, of every element.",
+        "slow": "Take 1,024 elements a program, next to each other, so that each thread loads and stores 16 bytes.",
     },
+    speed=Speed(points=1, share=0.5, bytes=28 * TIMED, shape=f"{TIMED:,} parameters, bf16 gradient", make=timed_state),
 )
 
 TASKS = (COUNT, BAG, Z, ADAMW)

@@ -11,10 +11,20 @@ from grading import child, facts, judge, player
 from grading.tasks import PLAYED, RECORDED, DType, Inputs, RandomTensor, Speed
 from grading.tasks import task as find_task
 from grading.tasks.files import prepare, timed_call
+from grading.tasks.lesson_12 import timed_state
 from instruments import timing
 
 ROWS, COLS = 40, 96
-TIMED = ("03_tiling", "05_rmsnorm", "09_low_precision", "10_matmul_in_practice", "13_backward")
+TIMED = (
+    "03_tiling",
+    "05_rmsnorm",
+    "07_epilogues",
+    "09_low_precision",
+    "10_matmul_in_practice",
+    "11_mixture_of_experts",
+    "12_training_step",
+    "13_backward",
+)
 SOLUTION = {task: source for exercise in TIMED for task, source in answers(exercise).items()}
 X, WEIGHT = RandomTensor((ROWS, COLS), "bf16"), RandomTensor((COLS,), "fp32", 0, 0.3)
 ROWS_192 = RandomTensor((192, COLS), "bf16")
@@ -22,8 +32,21 @@ INPUTS = {
     "03.7": {"x": RandomTensor((256, 128), "bf16"), "w": RandomTensor((512, 128), "bf16", whole=True)},
     "05.3": {"x": X, "weight": WEIGHT, "eps": 1e-6},
     "05.4": {"x": X, "weight": WEIGHT, "eps": 1e-6, "out_dtype": DType("bf16")},
+    "07.3": {
+        "x": RandomTensor((ROWS, 96), "fp16"),
+        "weight": RandomTensor((70, 96), "fp16", std=0.1, whole=True),
+        "bias": RandomTensor((70,), "fp32"),
+        "scale": 0.25,
+    },
     "09.3": {"x": RandomTensor((96, 64), "bf16")},
     "10.5": {"weight": RandomTensor((ROWS, COLS), "fp16"), "x": RandomTensor((2, COLS), "fp16", whole=True)},
+    "11.5": {
+        "y": RandomTensor((4 * ROWS, COLS), "bf16", whole=True),
+        "rows": RandomTensor((ROWS, 4), "int32"),
+        "gates": RandomTensor((ROWS, 4), "fp32"),
+        "shared": X,
+    },
+    "12.4": timed_state(5000),
     "13.3": {"dy": ROWS_192, "x": ROWS_192, "stats": RandomTensor((192, 2), "fp32"), "length": 64},
     "05.5": {"x": X, "residual": RandomTensor((ROWS, COLS), "fp32"), "weight": WEIGHT, "eps": 1e-6},
 }
