@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from bench.cases import Case, compiled, random
+from instruments.backend import device
 from kernels.elementwise.bias_gelu import bias_gelu
 from kernels.linear import (
     interleave_gate_up,
@@ -140,8 +141,9 @@ def _norm_case(M, N, K):
     def two(x, weight):
         return F.linear(F.rms_norm(x, x.shape[-1:], eps=1e-6), weight)
 
-    def ours(x, weight):
-        return matmul(rmsnorm(x, torch.ones_like(x[0])), weight.T)
+    def ours():
+        ones = torch.ones(K, dtype=BF16, device=device())  # made once, not in the timed call
+        return lambda x, weight: matmul(rmsnorm(x, ones), weight.T)
 
     return Case(
         "rmsnorm_linear",
@@ -150,7 +152,7 @@ def _norm_case(M, N, K):
         lambda: _operands(M, N, K),
         linear_traffic(M, N, K, BF16),
         lambda x, weight: F.rms_norm(x.double(), x.shape[-1:], eps=1e-6) @ weight.double().T,
-        {"bytes-first": lambda: rmsnorm_linear, "bytes-first, two launches": lambda: ours, **_in_turns(two)},
+        {"bytes-first": lambda: rmsnorm_linear, "bytes-first, two launches": ours, **_in_turns(two)},
     )
 
 

@@ -236,7 +236,7 @@ EPILOGUE = Task(
     },
     speed=Speed(
         points=1,
-        share=0.5,
+        share=0.6,
         bytes=2 * (DECODED[1] * DECODED[2] + DECODED[0] * (DECODED[1] + DECODED[2])) + 4 * DECODED[1],
         shape=f"{DECODED[0]} x {DECODED[1]:,} x {DECODED[2]:,} fp16",
         make=lambda: {

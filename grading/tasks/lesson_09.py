@@ -246,7 +246,7 @@ QUANTIZE = Task(
     },
     speed=Speed(
         points=1,
-        share=0.35,
+        share=0.3,
         bytes=TIMED * TIMED * 2 + TIMED * TIMED // 2 + TIMED * TIMED // BLOCK,
         shape=f"{TIMED} x {TIMED} bf16",
         make=lambda: {"x": RandomTensor((TIMED, TIMED), "bf16")},

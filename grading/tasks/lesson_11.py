@@ -512,7 +512,7 @@ COMBINE = Task(
     },
     speed=Speed(
         points=1,
-        share=0.5,
+        share=0.75,
         bytes=TIMED[0] * ((TIMED[1] + 2) * TIMED[2] * 2 + TIMED[1] * 8),
         shape=f"{TIMED[0]:,} tokens, top-{TIMED[1]}, {TIMED[2]:,} wide, bf16",
         make=lambda: {

@@ -423,7 +423,7 @@ ADAMW = Task(
         "unwritten": "Store param, its copy, m and v, of every element.",
         "slow": "Take 1,024 elements a program, next to each other, so that each thread loads and stores 16 bytes.",
     },
-    speed=Speed(points=1, share=0.5, bytes=28 * TIMED, shape=f"{TIMED:,} parameters, bf16 gradient", make=timed_state),
+    speed=Speed(points=1, share=0.85, bytes=28 * TIMED, shape=f"{TIMED:,} parameters, bf16 gradient", make=timed_state),
 )
 
 TASKS = (COUNT, BAG, Z, ADAMW)

@@ -110,7 +110,7 @@ class Step:
     """The switches of a step.
 
     Args:
-        stages: tiles of keys, and of values, that the loop prefetches into.
+        stages: tiles of keys, and of values, that the loop prefetches into; 1: it loads each when it needs it.
         descriptors: TMA loads tiles of q, k and v, instead of pointers.
         split: tiles of keys that need no mask have a loop of their own.
         folded: scale and max are one multiply-add per score.
@@ -118,7 +118,7 @@ class Step:
         longest_first: programs with the most tiles of keys start first.
     """
 
-    stages: int = 2
+    stages: int = 3
     descriptors: bool = False
     split: bool = False
     folded: bool = False
@@ -128,13 +128,13 @@ class Step:
 
 #: {name in records: step}, each with one more change than the one before.
 STEPS = {
-    "plain": Step(),
+    "plain": Step(stages=1),
+    "three stages": Step(),
     "descriptors": Step(descriptors=True),
-    "three stages": Step(3, descriptors=True),
-    "split loop": Step(3, descriptors=True, split=True),
-    "scale folded": Step(3, descriptors=True, split=True, folded=True),
-    "q in registers": Step(3, descriptors=True, split=True, folded=True, in_registers=True),
-    "longest first": Step(3, descriptors=True, split=True, folded=True, in_registers=True, longest_first=True),
+    "split loop": Step(descriptors=True, split=True),
+    "scale folded": Step(descriptors=True, split=True, folded=True),
+    "q in registers": Step(descriptors=True, split=True, folded=True, in_registers=True),
+    "longest first": Step(descriptors=True, split=True, folded=True, in_registers=True, longest_first=True),
 }
 
 
@@ -154,7 +154,7 @@ def attention_steps(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, step: str
         ValueError: an argument that does not fit, by name.
 
     Note:
-        Every step but 'plain' needs a GPU with TMA, Hopper or later.
+        Every step but 'plain' and 'three stages' needs a GPU with TMA, Hopper or later.
     """
     check_tensor("q", q, dtypes=DTYPES)
     if q.dim() != 4 or q.shape[3] not in HEAD_DIMS:

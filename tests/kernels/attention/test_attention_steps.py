@@ -38,9 +38,12 @@ def test_machine_code_per_tile_of_keys():
     """64 x 64 scores for 128 threads: 32 each, and 64 of the output's 64 x 128 elements."""
     loops = {step: code(step)[1] for step in STEPS}
     assert [len(each) for each in loops.values()][:6] == [1, 1, 1, 2, 2, 2]
+    assert {each[0]["HGMMA"] for each in loops.values()} == {12}
     main = {step: each[0] for step, each in loops.items()}
-    assert "LDGSTS" in main["plain"] and "UTMALDG" in main["descriptors"] and "LDGSTS" not in main["descriptors"]
-    assert main["three stages"]["FSEL"] == 32 and "FSEL" not in main["split loop"]
+    assert "LDG" in main["plain"] and "LDGSTS" not in main["plain"]
+    assert "LDGSTS" in main["three stages"] and "LDG" not in main["three stages"]
+    assert "UTMALDG" in main["descriptors"] and "LDGSTS" not in main["descriptors"]
+    assert main["descriptors"]["FSEL"] == 32 and "FSEL" not in main["split loop"]
     assert loops["split loop"][1]["FSEL"] == 32  # the diagonal's loop
     assert main["split loop"]["FMUL"] == 96 == main["scale folded"]["FMUL"] + 30
     assert all(loop["MUFU"] == 34 for loop in main.values())
@@ -60,7 +63,7 @@ def test_what_it_asks_for():
 
 def test_bad_arguments_are_named():
     q, k, v = (randn(1, 1, 64, 64, dtype=BF16, seed=seed) for seed in range(3))
-    with pytest.raises(ValueError, match="step: got 'none', expected one of: plain, descriptors"):
+    with pytest.raises(ValueError, match="step: got 'none', expected one of: plain, three stages"):
         attention_steps(q, k, v, "none")
     with pytest.raises(ValueError, match=r"q: got shape .* expected \[batch, heads, sequence, 64 or 128\]"):
         attention_steps(q[..., :32], k, v)
