@@ -35,7 +35,7 @@ def _tile(width: int, queries: int, keys: int, warps: int, stages: int, **more) 
 FORWARD = {
     "plain": {width: _tile(width, 64, 64 if width <= 128 else 32, 4, 2) for width in WIDTHS},
     "fast": {
-        width: _tile(width, *((64, 64, 4, 3) if width <= 128 else (128, 64, 8, 2)), IN_REGISTERS=width == 128)
+        width: _tile(width, *((64, 64, 4, 3) if width <= 128 else (128, 64, 8, 2)), IN_REGISTERS=width in (64, 128))
         for width in WIDTHS
     },
     "hopper": {
