@@ -183,6 +183,14 @@ _KINDS = {
     "routing and moving rows": ("#8a8a8a", ""),
 }
 _REST = ((RED, "\\\\"), (SKY, "||"), _KINDS["counts"], _KINDS["routing and moving rows"])
+#: The parts of `time_of` in the colours of a timeline; rows in transit have dispatch's.
+PART_LOOKS = {
+    "matmuls": _KINDS["matmuls"],
+    "rows in transit": _KINDS["dispatch"],
+    "routing and moving rows": _KINDS["routing and moving rows"],
+    "waiting for the other rank": _REST[1],
+    "no kernel": _REST[0],
+}
 
 
 def timeline(ways: dict, title: str, about: str, numbers: str = "") -> Panel:
@@ -203,7 +211,8 @@ def timeline(ways: dict, title: str, about: str, numbers: str = "") -> Panel:
     height = top + sum(head + line * len(lanes) + 10 for lanes in ways.values()) + 30
     figure, axes = page(height)
     scale = (WIDTH - left - 74) / max(ends.values())
-    x, bottom = left, height - 28
+    bottom = height - 28
+    x = min(left, WIDTH - sum(40 + 6.9 * len(kind) for kind in kinds))  # the key starts further left if it is long
     for kind in kinds:
         colour, hatch = looks[kind]
         box(axes, x, 11, 16, 14, colour, hatch=hatch, edgecolor="white")
@@ -239,17 +248,33 @@ def timeline(ways: dict, title: str, about: str, numbers: str = "") -> Panel:
 _LANES = {"link": ("link", None), "experts": ("matmuls", "matmuls"), "rows": ("rows", "routing and moving rows")}
 
 
-def recorded_lanes(step: Timeline, ranks: Sequence[int] = (0, 1)) -> dict:
-    """The lanes of a recorded step as `timeline` wants them: of each rank its link, its matmuls, and all else."""
-    return {
-        f"{called} of rank {rank}": [
-            (span.start * 1e-6, (span.start + span.us) * 1e-6, kind or span.name.rstrip(" 0123456789"))
-            for span in step.ranks[rank]
-            if span.lane == lane
-        ]
-        for rank in ranks
-        for lane, (called, kind) in _LANES.items()
-    }
+def recorded_lanes(step: Timeline, ranks: Sequence[int] = (0, 1), gaps: bool = False) -> dict:
+    """The lanes of a recorded step as `timeline` wants them: of each rank its link, its matmuls, and all else; with
+    `gaps` also the time in which it runs no kernel."""
+    drawn = {}
+    for rank in ranks:
+        for lane, (called, kind) in _LANES.items():
+            drawn[f"{called} of rank {rank}"] = [
+                (span.start * 1e-6, (span.start + span.us) * 1e-6, kind or span.name.rstrip(" 0123456789"))
+                for span in step.ranks[rank]
+                if span.lane == lane
+            ]
+        if gaps:
+            drawn[f"gaps of rank {rank}"] = [
+                (start * 1e-6, end * 1e-6, "no kernel") for start, end in gaps_of(step, rank)
+            ]
+    return drawn
+
+
+def gaps_of(step: Timeline, rank: int) -> list[tuple[float, float]]:
+    """The intervals of a recorded step, in microseconds, in which a rank runs no kernel."""
+    found, at = [], 0.0
+    last = max(span.start + span.us for spans in step.ranks for span in spans)
+    for start, end in [*sorted((span.start, span.start + span.us) for span in step.ranks[rank]), (last, last)]:
+        if start > at:
+            found.append((at, start))
+        at = max(at, end)
+    return found
 
 
 def time_of(step: Timeline, rank: int) -> dict[str, float]:

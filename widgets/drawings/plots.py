@@ -119,6 +119,7 @@ def stacks(
     mark: tuple | None = None,
     most: float = 0,
     inside: bool = True,
+    looks: dict | None = None,
 ) -> Panel:
     """Bars of parts, end to end on one scale, each with the sum at its end; wide parts have numbers too.
 
@@ -130,9 +131,12 @@ def stacks(
         mark: (number, words) of a dashed line.
         most: where the scale ends at least, so that pictures beside each other share one.
         inside: whether parts have numbers, or only the sums.
+        looks: {part: (color, hatch)} for every part. None: six of its own.
     """
     parts = list(dict.fromkeys(part for values in rows.values() for part in values))
-    looks = dict(zip(parts, ((ORANGE, "//"), (YELLOW, ".."), (SKY, ""), (GREEN, "\\\\"), (BLUE, ""), ("#cccccc", ""))))
+    looks = looks or dict(
+        zip(parts, ((ORANGE, "//"), (YELLOW, ".."), (SKY, ""), (GREEN, "\\\\"), (BLUE, ""), ("#cccccc", "")))
+    )
     left = max(_letters(row) for row in rows) * _LETTER + 14
     lines, across = [], WIDTH  # of the key: as many names a line as fit
     for part in parts:

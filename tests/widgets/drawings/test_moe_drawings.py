@@ -1,7 +1,17 @@
 import pytest
 
 from instruments.results import Span, Timeline
-from widgets.drawings.moe import busy_share, exchange, recorded_lanes, tile_schedule, time_of, timeline, token_path
+from widgets.drawings.moe import (
+    PART_LOOKS,
+    busy_share,
+    exchange,
+    gaps_of,
+    recorded_lanes,
+    tile_schedule,
+    time_of,
+    timeline,
+    token_path,
+)
 from widgets.toolkit.panel import PURPLE
 
 APART = {"link": [(0, 1e-3, "dispatch"), (3e-3, 4e-3, "combine")], "experts": [(1e-3, 3e-3, "matmuls")]}
@@ -101,3 +111,7 @@ def test_the_time_of_a_step_is_shared_out():
     names = "matmuls", "rows in transit", "routing and moving rows", "waiting for the other rank", "no kernel"
     for rank, times in enumerate(((15, 19 + 20, 5, 20 + 8, 5 + 6 + 2), (35, 20 + 9, 8, 0, 20 + 2 + 5 + 1))):
         assert time_of(step, rank) == dict(zip(names, times))
+        gaps = gaps_of(step, rank)
+        assert sum(end - start for start, end in gaps) == times[-1] and list(PART_LOOKS) == list(names)
+        drawn = recorded_lanes(step, gaps=True)[f"gaps of rank {rank}"]
+        assert [kind for *_, kind in drawn] == ["no kernel"] * len(gaps)
