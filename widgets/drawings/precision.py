@@ -43,7 +43,7 @@ def before_and_after(
         ways: {name: (values before, values after, words to the right)}; all of one length.
         title: the finding.
         about: what is shown, for the text alternative.
-        limit: the bands go from -limit to limit; a value beyond is drawn at the edge, with its number.
+        limit: the bands go from -limit to limit; a value beyond is cut off there, which its number says.
         group: elements that share a scale, parted by thin lines in the last way; 0 for none.
         levels: {name: the values [elements, levels] that each element could become}, drawn as faint lines.
     """
@@ -72,7 +72,7 @@ def before_and_after(
         axes.plot(columns, before.clip(-limit, limit), "o", color="white", markeredgecolor="#222222", markersize=3.6)
         for at in np.flatnonzero(np.abs(before) > limit):
             look = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
-            axes.annotate(f"{before[at]:g}", (at, np.sign(before[at]) * limit), (6, 0), **look)
+            axes.annotate(f"{before[at]:g}, cut off", (at, np.sign(before[at]) * limit), (6, 0), **look)
         y = 1 - (top + band / 2 - 2) / height
         figure.text(6 / WIDTH, y, name, fontsize=9.5, va="center")
         figure.text(1 - (right - 10) / WIDTH, y, words, fontsize=9.5, va="center")

@@ -38,7 +38,7 @@ def test_a_box_stands_for_each_bit_and_each_byte():
 
 def test_a_value_beyond_the_band_stands_at_its_edge_with_its_number():
     first, second = DRAWN["values"].figure.axes
-    assert [text.get_text() for text in first.texts] == ["100"] and not second.texts
+    assert [text.get_text() for text in first.texts] == ["100, cut off"] and not second.texts
     assert [bar.get_height() for bar in first.patches] == [0, 0, 3, 0]
     assert [bar.get_height() for bar in second.patches] == [1, -2, 3, 0]
     assert len(second.lines) == len(first.lines) + 1  # the line between two groups
