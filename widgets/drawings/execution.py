@@ -1,5 +1,6 @@
-"""Pictures of lessons 02, 02b, 03 and 06: a mask over a row's end, strides as views of one memory, the wait for a load
-by the memory it runs over, tiles in the banks of shared memory, and a row on a thread block cluster."""
+"""Pictures of lessons 02, 02b, 03 and 06: a mask over a row's end, that end in pieces of a thread each, strides as
+views of one memory, a sum over several warps, the wait for a load by the memory it runs over, tiles in the banks of
+shared memory, and a row on a thread block cluster."""
 
 from instruments.results import Latency
 from widgets.drawings.pictures import arrow, box, page, picture
@@ -10,7 +11,7 @@ _GREY = "#555555"
 
 
 def mask_over_a_row() -> Panel:
-    """A tile of 8 over the third of four rows of 5: what is loaded, what is masked off, what `other` puts there."""
+    """A tile of 8 over the second of four rows of 5: what is loaded, what is masked off, what `other` puts there."""
     figure, axes = page(246)
     rows, cols, tile, own, side = 4, 5, 8, 1, 34
     left = (760 - rows * cols * side) / 2
@@ -156,6 +157,74 @@ def resident_programs(every: float, lives: float, places: int) -> Panel:
         figure,
         f"Programs of the slow kernel on one SM, drawn with averages. One starts every {every:.0f} ns and lives for "
         f"{lives / 1e3:.1f} µs, so at most {taken} are resident at a time, of {places} that fit.",
+    )
+
+
+def row_ends(ends: dict, piece: int = 8) -> Panel:
+    """The last elements of a row in pieces that one thread each could load at once, for several numbers of columns.
+
+    Args:
+        ends: {columns: the words behind it}.
+        piece: elements per thread and load.
+    """
+    side, left, first = 15, 108, min(ends) // piece * piece - 2 * piece
+    figure, axes = page(34 + 46 * len(ends))
+    words = f"the end of a row, from column {first:,} on, if each thread loads {piece} neighbors at once"
+    axes.text(10, 14, words, fontsize=9.5, weight="bold", va="center")
+    for line, (cols, said) in enumerate(ends.items()):
+        y = 34 + line * 46
+        axes.text(10, y + 11, f"{cols:,} columns", fontsize=9, va="center")
+        for col in range(first, first + 4 * piece):
+            inside = col < cols
+            x = left + (col - first) * side + (col - first) // piece * 6
+            look = {"edgecolor": "#777777", "linewidth": 0.4, "hatch": "" if inside else "///"}
+            box(axes, x, y, side, 22, SKY if inside else "#e4e4e4", **look)
+        for at in range(4):
+            box(axes, left + at * (piece * side + 6), y, piece * side, 22, "none", linewidth=1.4)
+        axes.text(left + 4 * (piece * side + 6) + 4, y + 11, said, fontsize=9, va="center", linespacing=1.25)
+    lines = "; ".join(f"{cols:,} columns: " + said.replace("\n", " ") for cols, said in ends.items())
+    return picture(
+        "The end of a row, in pieces of one thread",
+        figure,
+        f"The end of a row, if each thread loads {piece} neighboring elements at once. {lines}.",
+    )
+
+
+def sum_across_warps(warps: int = 4) -> Panel:
+    """How the sums of several warps become one: shuffles, shared memory, a barrier, shuffles, a barrier."""
+    steps, line = warps.bit_length() - 1, 38
+    figure, axes = page(64 + line * warps)
+    middle = {"fontsize": 9, "ha": "center", "va": "center"}
+    high = line * warps
+    for x, words in ((75, "each warp"), (201, "5 shuffles"), (350, "shared memory"), (655, "shared memory")):
+        axes.text(x, 14, words, **middle | {"weight": "bold"})
+    for at in range(warps):
+        y = 30 + at * line
+        box(axes, 10, y + 4, 130, line - 8, SKY)
+        axes.text(75, y + line / 2, f"warp {at}: 32 sums", **middle)
+        arrow(axes, (142, y + line / 2), (216, y + line / 2))
+        box(axes, 218, y + 4, 44, line - 8, SKY)
+        axes.text(240, y + line / 2, f"sum {at}", **middle | {"fontsize": 8.5})
+        arrow(axes, (264, y + line / 2), (326, y + line / 2))
+        box(axes, 328, y, 44, line, ORANGE)
+        axes.text(350, y + line / 2, f"sum {at}", **middle | {"fontsize": 8.5})
+        arrow(axes, (374, y + line / 2), (442, 30 + high / 2 + (at - (warps - 1) / 2) * 14), linewidth=1)
+    for x in (400, 697):
+        axes.plot([x, x], [30, 34 + high], color=RED, linewidth=1.6, linestyle="--", zorder=4)
+        axes.text(x, 48 + high, "barrier", **middle | {"color": INK_RED})
+    box(axes, 444, 30 + high / 2 - 40, 150, 80, SKY)
+    words = f"threads 0 to {warps - 1}\nread one sum each;\n{steps} more shuffles"
+    axes.text(519, 30 + high / 2, words, **middle | {"linespacing": 1.3})
+    arrow(axes, (596, 30 + high / 2), (631, 30 + high / 2))
+    box(axes, 633, 30 + high / 2 - line / 2, 44, line, ORANGE)
+    axes.text(655, 30 + high / 2, "total", **middle | {"fontsize": 8.5})
+    axes.text(730, 30 + high / 2, "every\nthread\nreads\nit", **middle | {"linespacing": 1.3})
+    return picture(
+        "A sum over several warps",
+        figure,
+        f"A row spread over {warps} warps. Five shuffles leave one sum per warp, and each warp writes it to shared "
+        f"memory. After a barrier, threads 0 to {warps - 1} read one sum each, {steps} more shuffles add them, and the "
+        "total goes to shared memory. After a second barrier, every thread reads it.",
     )
 
 

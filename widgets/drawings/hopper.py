@@ -34,7 +34,7 @@ def two_requests(threads: int = 256, rows: int = 128, cols: int = 64, piece: int
     arrow(axes, (564, 73), (628, 73), BLACK)
     box(axes, 632, 34, 112, 88, SKY, linewidth=0.8)
     words = {
-        12: f"{threads} threads compute\n{pieces:,} addresses and masks,\n{pieces // threads} each, in every step",
+        12: f"{threads} threads compute\n{pieces:,} addresses,\n{pieces // threads} each, in every step",
         230: f"tile {rows} x {cols}\nin shared memory,\n{piece} bytes at a time",
         392: "one thread,\none\ninstruction",
         484: "computes addresses,\nfills with zeros past\nthe edge, swizzles",

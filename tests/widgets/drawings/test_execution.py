@@ -4,7 +4,9 @@ from widgets.drawings.execution import (
     mask_over_a_row,
     one_load,
     resident_programs,
+    row_ends,
     strides_of_views,
+    sum_across_warps,
     waits,
 )
 
@@ -28,3 +30,13 @@ def test_waits_name_the_steps():
 def test_resident_programs_never_fill_the_places():
     panel = resident_programs(79.4, 516, 32)
     assert panel.png and panel.alt.endswith("so at most 7 are resident at a time, of 32 that fit.")
+
+
+def test_the_end_of_a_row_says_what_each_number_of_columns_does():
+    panel = row_ends({1001: "one thread is cut", 1000: "none\nis cut"})
+    assert panel.png and panel.alt.endswith("1,001 columns: one thread is cut; 1,000 columns: none is cut.")
+
+
+def test_a_sum_over_warps_takes_as_many_more_shuffles_as_the_warps_have_halvings():
+    for warps, more in ((2, "1 more"), (4, "2 more")):
+        assert f"spread over {warps} warps" in (alt := sum_across_warps(warps).alt) and more in alt
