@@ -89,30 +89,24 @@ def pipeline(steps: int = 6, load: float = 1.6, dot: float = 1.0) -> Panel:
     figure, axes = page(236)
     left, unit, tall = 78, 41, 22
 
-    def lane(y, starts, length, colour, names, hatch=""):
+    def lane(y, starts, length, colour, names):
         for at, start in enumerate(starts):
-            box(axes, left + start * unit, y, length * unit, tall, colour, hatch=hatch)
+            box(axes, left + start * unit, y, length * unit, tall, colour)
             axes.text(
-                left + (start + length / 2) * unit,
-                y + tall / 2,
-                names.format(at),
-                fontsize=9,
-                ha="center",
-                va="center",
-                bbox={"facecolor": colour, "edgecolor": "none", "pad": 0.6},
+                left + (start + length / 2) * unit, y + tall / 2, names.format(at), fontsize=9, ha="center", va="center"
             )
 
     alone = [at * (load + dot) for at in range(steps)]
     axes.text(8, 18, "num_stages=1: each step waits for its own load", fontsize=9.5, weight="bold", va="center")
     lane(34, alone, load, SKY, "load {}")
-    lane(62, [start + load for start in alone], dot, ORANGE, "dot {}", "//")
+    lane(62, [start + load for start in alone], dot, ORANGE, "dot {}")
     ends = [load + at * dot for at in range(steps)]
     axes.text(8, 122, "num_stages=3: two loads run ahead", fontsize=9.5, weight="bold", va="center")
     for place in range(2):  # two loads in flight, on two lines
         starts = [max(0.0, (at - 2) * dot + load) if at > 1 else 0.0 for at in range(steps) if at % 2 == place]
         for at, start in zip(range(place, steps, 2), starts):
             lane(138 + 26 * place, [start], load, SKY, f"load {at}")
-    lane(192, ends, dot, ORANGE, "dot {}", "//")
+    lane(192, ends, dot, ORANGE, "dot {}")
     for y, name in ((45, "loads"), (73, "dots"), (162, "loads"), (203, "dots")):
         axes.text(left - 8, y, name, fontsize=9, ha="right", va="center", color=_GREY)
     arrow(axes, (left, 226), (left + 600, 226), _GREY, linewidth=1)
@@ -259,12 +253,13 @@ def waves_measured(series: dict, slots: dict, called: dict, title: str, about: s
     Args:
         series: {name: [(programs, microseconds), ...]}.
         slots: {name: programs per wave}, drawn as dashed lines; the axes count in the smallest.
-        called: {name: {programs: (alignment, points to the right, points upward)}} of labels, "programs: µs".
+        called: {name: {programs: (alignment, points to the right, points upward)}} of labels, "programs:" above "µs".
         title: the finding.
         about: what is shown, for the text alternative.
     """
     figure = canvas(height=300)
     most = max(us for points in series.values() for _, us in points)
+    least = min(slots.values())
     for place, (name, points) in enumerate(series.items()):
         axes = figure.add_axes((0.08 + 0.485 * place, 0.16, 0.425, 0.7))
         xs, ys = zip(*points)
@@ -276,8 +271,8 @@ def waves_measured(series: dict, slots: dict, called: dict, title: str, about: s
             us = dict(points)[count]
             look = {"textcoords": "offset points", "fontsize": 9, "ha": align, "va": "center", "zorder": 4}
             look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 0.4}
-            axes.annotate(f"{count}: {us:.0f} µs", (count, us), offset, **look)
-        least = min(slots.values())
+            between = " " if count == least else "\n"  # a line is too wide between two waves, but for the first
+            axes.annotate(f"{count}:{between}{us:.0f} µs", (count, us), offset, **look)
         ticks = range(least, max(xs) + 1, least)
         axes.set_xticks(list(ticks), [f"{tick:,}" for tick in ticks])
         axes.spines[["top", "right"]].set_visible(False)
