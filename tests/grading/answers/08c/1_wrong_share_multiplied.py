@@ -1,4 +1,4 @@
-# wrong, values: and took 1,556 cycles
+# wrong, values: and took 1,639 cycles
 import heapq
 
 
