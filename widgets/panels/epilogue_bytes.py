@@ -29,7 +29,7 @@ def epilogue_bytes(
     axes.set(xlim=(0, 1), ylim=(1.9, -0.5), xticks=[])
     axes.set_yticks([0, 1], ["unfused", "fused"], fontsize=9.5)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    figure.text(0.13, 0.91, "HBM traffic by count; blue: matmul, orange: ops after it", fontsize=9.5, weight="bold")
+    figure.text(0.13, 0.91, "HBM traffic by count; blue: matmul, orange: what follows it", fontsize=9.5, weight="bold")
     first, after = (Boxes(axes, color, edgecolor="white", hatch=hatch) for color, hatch in ((SKY, ""), (ORANGE, "//")))
     values = [axes.text(0, row, "", fontsize=9.5, va="center", animated=True) for row in range(2)]
     share = axes.text(0.01, 1.6, "", fontsize=9.5, va="center", color=BLUE, animated=True)
@@ -44,8 +44,9 @@ def epilogue_bytes(
         whole = sum(op.bytes for op in ops.values())
         matmul = ops["matmul"].bytes
         scale = 0.86 / max(whole, fused.bytes)
-        first.place([0, 0], [-0.3, 0.7], [matmul * scale, fused.bytes * scale], 0.6)
-        after.place([matmul * scale], [-0.3], [(whole - matmul) * scale], 0.6)
+        blue = [matmul * scale, min(matmul, fused.bytes) * scale]  # SwiGLU writes less than the matmul alone
+        first.place([0, 0], [-0.3, 0.7], blue, 0.6)
+        after.place(blue, [-0.3, 0.7], [whole * scale - blue[0], fused.bytes * scale - blue[1]], 0.6)
         for text, nbytes in zip(values, (whole, fused.bytes)):
             text.set_text(size(nbytes))
             text.set_x(nbytes * scale + 0.01)

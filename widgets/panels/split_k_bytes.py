@@ -45,9 +45,9 @@ def split_k_bytes(
         picture.show(programs, card.sms, waves, bounds)
         extra = split.bytes - least.bytes
         return (
-            f"{M:,} x {N:,} x {K:,}: {programs:,} programs in {waves:,} wave{'s' * (waves > 1)} of {card.sms}, "
-            f"{programs / (waves * card.sms):.0%} of the slots are used. Partial sums add "
-            f"{size(extra) if extra else 'no bytes'} with {parts} part{'s' * (parts > 1)}, "
+            f"{M:,} x {N:,} x {K:,}: {programs:,} program{'s' * (programs > 1)} in {waves:,} "
+            f"wave{'s' * (waves > 1)} of {card.sms}, {programs / (waves * card.sms):.0%} of the slots are used. "
+            f"Partial sums add {size(extra) if extra else 'no bytes'} with {parts} part{'s' * (parts > 1)}, "
             f"{number(100 * extra / least.bytes, digits=2)}% of the minimum of {size(least.bytes)}. Lower bounds on "
             f"the {gpu}: {time(bounds[0])} for the minimum, {time(bounds[1])} with partial sums, {time(bounds[2])} for "
             f"the FLOPs, {time(bounds[3])} for whole tiles in whole waves."
