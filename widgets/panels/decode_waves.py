@@ -84,7 +84,7 @@ class _Picture:
         right = self.figure.add_axes((0.665, 0.17, 0.32, 0.66))
         right.set(xscale="log", xlim=(_FASTEST, _SLOWEST), ylim=(2.6, -0.6), yticks=[])
         right.minorticks_off()
-        right.set_xticks([1e-8, 1e-6, 1e-4, 1e-2], ["10 ns", "1 µs", "100 µs", "10 ms"], fontsize=9)
+        right.set_xticks([1e-8, 1e-6, 1e-4, 1e-2, 1.0], ["10 ns", "1 µs", "100 µs", "10 ms", "1 s"], fontsize=9)
         right.spines[["top", "right", "left"]].set_visible(False)
         right.grid(axis="x", color="#DDDDDD", linewidth=0.7)
         self.figure.text(0.5, 0.93, "lower bounds on time", fontsize=9.5, weight="bold")
@@ -100,12 +100,13 @@ class _Picture:
     def show(self, programs: int, slots: int, waves: int, bounds: tuple):
         """bounds: seconds, a point each."""
         drawn = min(waves, _MOST)
+        wide = _MOST / max(4, drawn)  # few waves are drawn wider
         full = [1.0] * (drawn - 1)
         rest = (programs - (waves - 1) * slots) / slots
-        self.full.place(np.arange(len(full)) + 0.08, 0, 0.84, np.array(full))
-        self.last.place(np.array([drawn - 1 + 0.08]), 0, 0.84, np.array([rest]))
+        self.full.place(wide * (np.arange(len(full)) + 0.08), 0, wide * 0.84, np.array(full))
+        self.last.place(wide * np.array([drawn - 1 + 0.08]), 0, wide * 0.84, np.array([rest]))
         more = f" ({waves - _MOST} full ones not drawn)" if waves > _MOST else ""
         self.words.set_text(f"{waves} wave{'s' * (waves > 1)}, the last one filled to {rest:.0%}{more}")
         for row, (point, words, seconds) in enumerate(zip(self.points, self.values, bounds)):
             point.set_data([seconds], [row])
-            words.set(text=time(seconds), x=seconds * 2.2)
+            words.set(text=time(seconds), x=seconds * 3.2)

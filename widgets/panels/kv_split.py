@@ -9,7 +9,8 @@ from widgets.toolkit.panel import BLACK, RED, WIDTH, Example, Panel, canvas, men
 
 EXAMPLE = Example(entry="5", text="Time 5", arguments={"way": SPLIT})
 
-_HEIGHT, _LEFT, _TOP, _TILE, _ROW = 430, 96, 34, 36, 21
+_HEIGHT, _LEFT, _TOP, _TILE = 430, 96, 34, 36
+_CACHES, _GAP = 168, 3  # height of all caches together; between two of them
 _LINES, _UNIT, _BAR = 244, 36, 25  # top of the timelines, width of a unit of time, height of an SM's line
 #: One color per SM: its program's tiles above, its line below.
 COLORS = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#9db7d5")
@@ -92,6 +93,7 @@ class _Picture:
     def show(self, programs, work, now: int, merge_at: int | None):
         """merge_at: when the second kernel starts, None without one."""
         ahead, read, lines = ([[] for _ in COLORS] for _ in range(3))
+        row = _CACHES / work.sequences - _GAP  # height of a cache
         reading, waits = [], []
         for program in programs:
             y = _LINES + program.sm * _BAR + 2
@@ -99,7 +101,7 @@ class _Picture:
                 waits.append((_LEFT + program.start * _UNIT, y))
             for at, (pair, tile) in enumerate(program.tiles):
                 begin = program.start + 1 + at
-                place = (_LEFT + tile * _TILE, _TOP + pair * (_ROW + 3))
+                place = (_LEFT + tile * _TILE, _TOP + pair * (row + _GAP))
                 (read if begin < now else ahead)[program.sm].append(place)
                 if begin + 1 == now:
                     reading.append(place)
@@ -107,16 +109,16 @@ class _Picture:
                     lines[program.sm].append((_LEFT + begin * _UNIT, y))
         for boxes, places in ((self.ahead, ahead), (self.read, read)):
             for each, of in zip(boxes, places):
-                _place(each, of, _TILE - 2, _ROW)
+                _place(each, of, _TILE - 2, row)
         for each, of in zip(self.lines, lines):
             _place(each, of, _UNIT, _BAR - 4)
         _place(self.waits, waits, _UNIT, _BAR - 4)
-        _place(self.now, reading, _TILE - 2, _ROW)
+        _place(self.now, reading, _TILE - 2, row)
         merging = merge_at is not None and now > merge_at
         spots = [(_LEFT + merge_at * _UNIT, _LINES + sm * _BAR + 2) for sm in range(SMS)] if merging else []
         _place(self.merge, spots, _UNIT, _BAR - 4)
         for pair, text in enumerate(self.rows):
-            text.set(text=f"cache {pair}" if pair < work.sequences else "", y=_TOP + pair * (_ROW + 3) + _ROW / 2)
+            text.set(text=f"cache {pair}" if pair < work.sequences else "", y=_TOP + pair * (row + _GAP) + row / 2)
         self.clock.set_data([_LEFT + now * _UNIT] * 2, [_LINES - 4, _LINES + SMS * _BAR])
 
 
