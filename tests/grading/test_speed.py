@@ -131,6 +131,12 @@ def test_results_with_a_row_for_several_rows_are_judged_by_whole_blocks(timed):
     assert len(rows) == 64 and rows[0] % 32 == rows[32] % 32 == 0 and rows[31] == rows[0] + 31
 
 
+def test_where_all_inputs_are_vectors_elements_are_judged(timed):
+    wrong = ("[(triton.cdiv(size, 1024),)]", "[(triton.cdiv(size, 1024) if size != 5000 else 1,)]")
+    verdict = timed("12.4", edited(SOLUTION["12.4"], wrong), 1e-3)
+    assert (verdict.status, verdict.points, verdict.diagnosis) == ("failed", 0, "values"), verdict
+
+
 def test_without_a_timed_call_the_points_for_speed_are_not_earned(timed):
     verdict = timed("05.3", SOLUTION["05.3"], 1e-3, claim=lambda trace: trace.pop("speed"))
     assert (verdict.status, verdict.points, verdict.pending_points) == ("pending", 4, 1), verdict
@@ -149,6 +155,10 @@ def test_the_learners_process_does_not_know_what_is_timed_and_judged():
     ]
     assert recorded["rows"] != played["rows"]
     assert seeds[0]["x"] != seeds[1]["x"] and seeds[0]["weight"] == seeds[1]["weight"]
+    vectors = [
+        timed_call(find_task("12.4"), 1, turns)["arguments"][1]["random"]["seed"] for turns in (RECORDED, PLAYED)
+    ]
+    assert vectors[0] != vectors[1]
 
 
 @pytest.mark.skipif(not child.on_gpu(), reason="no GPU here")
