@@ -43,11 +43,12 @@ METRICS = {
     "launch__registers_per_thread": "registers",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active": "matrix_busy",
     "sm__inst_executed_pipe_xu.avg.pct_of_peak_sustained_active": "special_busy",
+    "sm__inst_issued.avg.pct_of_peak_sustained_active": "issue_busy",
     "lts__throughput.avg.pct_of_peak_sustained_elapsed": "l2_busy",
     "gpu__time_duration.sum": "us",
 }
 #: Fields that are averaged over a call's kernels, weighted by time
-AVERAGED = ("warps", "matrix_busy", "special_busy", "l2_busy")
+AVERAGED = ("warps", "matrix_busy", "special_busy", "issue_busy", "l2_busy")
 UNITS = {
     "%": 1,
     "sector": 32,

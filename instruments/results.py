@@ -134,7 +134,8 @@ class Counter(Record):
         l1_read, l1_hit: bytes that loads request from L1, and those of them that hit there.
         warps: resident per SM, on average.
         registers: per thread, of the kernel that takes most.
-        matrix_busy, special_busy, l2_busy: percent of their peak that tensor cores, SFUs and L2 did.
+        matrix_busy, special_busy, issue_busy, l2_busy: percent of their peak that tensor cores, SFUs, issue slots and
+            L2 did.
         kernel_hash: of the kernels that the call may launch.
     """
 
@@ -153,6 +154,7 @@ class Counter(Record):
     registers: int = 0
     matrix_busy: float = 0.0
     special_busy: float = 0.0
+    issue_busy: float = 0.0
     l2_busy: float = 0.0
     kernel_hash: str = ""
 
