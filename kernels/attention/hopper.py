@@ -44,9 +44,13 @@ CONFIGS = FORWARD["hopper"]  # by head_dim
 ROWS = gl.constexpr(HOPPER_ROWS)  # queries per warpgroup
 KEYS = gl.constexpr(HOPPER_KEYS)  # keys per tile
 
-#: By head_dim: programs at work on a head; where there are too many heads for that, tiles come in pairs (`find_tile`),
-#: with which an H200 was faster at 64 heads of 128, 4,096 tokens, and slower at 32 of 16,384, and at 128 heads of 64.
-SHARING = {64: 1, 128: 4}
+#: Programs at work on a head of 128; where there are too many heads for that, tiles come in pairs (`find_tile`), with
+#: which an H200 was faster at 64 heads of 4,096 tokens, and slower at 32 of 16,384.
+SHARING = 4
+#: Bytes of keys and values of the heads of 64 that are worked on at a time, less than half of an H200's L2: 2 to 5%
+#: faster than all heads at once, 13% than pairs. Where fewer heads than TOGETHER_LEAST fit, and with heads of 128, all
+#: at once are faster (bench/results/experiments/attention_order_h200.json).
+TOGETHER_BYTES, TOGETHER_LEAST = 25_165_824, 16
 
 
 @gluon.jit
@@ -59,12 +63,13 @@ def count_turns(heads, blocks, PAIRED: gl.constexpr):
 
 
 @gluon.jit
-def find_tile(turn, heads, blocks, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
+def find_tile(turn, heads, blocks, together, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
     """(whether this program has a tile in a turn, its head, its block of queries); heads: of all sequences.
 
     Causal, the load must be balanced, though blocks at the end have the most work. PAIRED: a block from the end, then
-    the one as far from the beginning, so that programs running at the same time share the keys of few heads. Else the
-    longest blocks of all heads come first, and every other turn is dealt in reverse.
+    the one as far from the beginning, so that programs running at the same time share the keys of few heads. Else
+    `together` heads, whose keys and values L2 holds, come after each other: of each such group the longest blocks of
+    all its heads first, and every other turn is dealt in reverse.
     """
     program, programs = gl.program_id(0), gl.num_programs(0)
     if PAIRED:
@@ -76,7 +81,9 @@ def find_tile(turn, heads, blocks, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
         return (number < heads * pairs) & (middle == 0), number // pairs, block
     elif CAUSAL:
         number = turn * programs + program + turn % 2 * (programs - 1 - 2 * program)
-        return number < heads * blocks, number % heads, blocks - 1 - number // heads
+        first, place = number // (together * blocks) * together, number % (together * blocks)
+        count = gl.minimum(together, heads - first)
+        return number < heads * blocks, first + place % count, blocks - 1 - place // count
     else:
         number = turn * programs + program
         return number < heads * blocks, number // blocks, number % blocks
@@ -109,11 +116,11 @@ def release(free, item):
 def producer(shared, sizes, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
     """The warp that loads: for each tile of queries q, then keys and values in turn, from the last keys down."""
     q, k, v, out, q_tiles, ring, out_tiles, q_full, q_free, full, free, turns = shared
-    heads, group, queries, keys, all_heads, blocks = sizes
+    heads, group, queries, keys, all_heads, blocks, together = sizes
     WARPGROUPS: gl.constexpr = out_tiles.shape[0]
     item, tile = 0, 0
     for turn in range(count_turns(all_heads, blocks, PAIRED)):
-        valid, batch_head, block = find_tile(turn, all_heads, blocks, CAUSAL, PAIRED)
+        valid, batch_head, block = find_tile(turn, all_heads, blocks, together, CAUSAL, PAIRED)
         if valid:
             batch, head, row = batch_head // heads, batch_head % heads, block * WARPGROUPS * ROWS
             wait_for(q_free, tile, FREE=True)  # for every warpgroup to release the q before
@@ -268,7 +275,7 @@ def consumer(common, WARPGROUP: gl.constexpr, CAUSAL: gl.constexpr, PAIRED: gl.c
     """A warpgroup that computes its ROWS queries of each tile, from the wait for q to the store of out and lse."""
     shared, sizes, scale, lse_ptr = common
     q, k, v, out_descriptor, q_tiles, ring, out_tiles, q_full, q_free, full, free, turns = shared
-    heads, group, queries, keys, all_heads, blocks = sizes
+    heads, group, queries, keys, all_heads, blocks, together = sizes
     WARPGROUPS: gl.constexpr = out_tiles.shape[0]
     HEAD_DIM: gl.constexpr = ring.shape[4]
     acc_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
@@ -276,7 +283,7 @@ def consumer(common, WARPGROUP: gl.constexpr, CAUSAL: gl.constexpr, PAIRED: gl.c
     out_tile = out_tiles.index(WARPGROUP)
     item, tile = 0, 0
     for turn in range(count_turns(all_heads, blocks, PAIRED)):
-        valid, batch_head, block = find_tile(turn, all_heads, blocks, CAUSAL, PAIRED)
+        valid, batch_head, block = find_tile(turn, all_heads, blocks, together, CAUSAL, PAIRED)
         if valid:
             q_tile = q_tiles.index(tile % 2 * WARPGROUPS + WARPGROUP).reshape([ROWS, HEAD_DIM])
             first = block * WARPGROUPS * ROWS  # keys are counted from here below: masks then need fewer registers
@@ -325,16 +332,16 @@ def consumer(common, WARPGROUP: gl.constexpr, CAUSAL: gl.constexpr, PAIRED: gl.c
     store_wait(0)
 
 
-@gluon.jit(do_not_specialize=["heads", "group", "queries", "keys", "all_heads", "blocks"])
+@gluon.jit(do_not_specialize=["heads", "group", "queries", "keys", "all_heads", "blocks", "together"])
 def attention_hopper_kernel(
     q, k, v, out, lse_ptr,  # tensors; q, k, v, out: descriptors
-    heads, group, queries, keys, all_heads, blocks, scale,
+    heads, group, queries, keys, all_heads, blocks, together, scale,
     CAUSAL: gl.constexpr, PAIRED: gl.constexpr,
     WARPGROUPS: gl.constexpr, REGISTERS: gl.constexpr, SLOTS: gl.constexpr, IN_TURN: gl.constexpr,
 ):  # fmt: skip
     """Many tiles of queries: q, out [batch, heads, queries, head_dim] in tiles [1, 1, ROWS, head_dim]; k, v [batch,
     heads // group, keys, head_dim] in tiles [1, 1, KEYS, head_dim]; lse [batch, heads, queries] fp32, or None.
-    all_heads: batch * heads; blocks: tiles of queries per head."""
+    all_heads: batch * heads; blocks: tiles of queries per head; together: heads worked on at a time, where causal."""
     q_tiles = gl.allocate_shared_memory(q.dtype, [2 * WARPGROUPS] + q.block_type.shape, q.layout)
     out_tiles = gl.allocate_shared_memory(q.dtype, [WARPGROUPS] + q.block_type.shape, q.layout)
     ring = gl.allocate_shared_memory(k.dtype, [SLOTS] + k.block_type.shape, k.layout)
@@ -355,7 +362,7 @@ def attention_hopper_kernel(
     fence_async_shared()
 
     shared = q, k, v, out, q_tiles, ring, out_tiles, q_full, q_free, full, free, turns
-    sizes = heads, group, queries, keys, all_heads, blocks
+    sizes = heads, group, queries, keys, all_heads, blocks, together
     common = shared, sizes, scale, lse_ptr
     if WARPGROUPS == 2:
         gl.warp_specialize(
@@ -402,12 +409,15 @@ def plan_launch(q, k, v, causal: bool, scale: float, return_lse: bool = False, p
     config = CONFIGS[head_dim]
     out = torch.empty(q.shape, dtype=q.dtype, device="meta")  # strides and alignment as of the real one
     blocks = cdiv(queries, config["WARPGROUPS"] * HOPPER_ROWS)
-    paired = causal and SHARING[head_dim] * batch * heads > programs
+    group = heads // k.shape[1]
+    paired = causal and head_dim == 128 and SHARING * batch * heads > programs
+    fitting = TOGETHER_BYTES * group // (2 * max(k.shape[2], 1) * head_dim * k.itemsize)  # heads of q
+    together = fitting if head_dim == 64 and fitting >= TOGETHER_LEAST else batch * heads
     rows = HOPPER_ROWS, HOPPER_KEYS, HOPPER_KEYS, HOPPER_ROWS
     # fmt: off
     kernel = Launch(
         attention_hopper_kernel, (min(programs, batch * heads * blocks),),
-        heads, heads // k.shape[1], queries, k.shape[2], batch * heads, blocks, scale * LOG2E.value,
+        heads, group, queries, k.shape[2], batch * heads, blocks, together, scale * LOG2E.value,
         CAUSAL=causal, PAIRED=paired, **config, num_warps=4,
     )
     # fmt: on

@@ -8,7 +8,7 @@ import torch
 from instruments import backend
 from instruments.backend import triton
 from instruments.compiled import compiled
-from kernels.attention import attention_reference, flash_attention_hopper
+from kernels.attention import attention_reference, flash_attention_hopper, hopper
 from kernels.attention.configs import describe_or_copy
 from kernels.attention.hopper import CONFIGS, launch
 from kernels.shared.device import is_hopper
@@ -122,3 +122,15 @@ def test_no_keys_and_no_queries():
     out, lse = flash_attention_hopper(q, k[:, :, :0], v[:, :, :0], return_lse=True)
     assert not out.any() and (lse == float("-inf")).all()
     assert flash_attention_hopper(q[:, :, :0], k, v).shape == (1, 2, 0, 64)
+
+
+@on_hopper
+@pytest.mark.parametrize("together", [1, 5, 24, 100])
+def test_causal_heads_of_64_in_groups(together, monkeypatch):
+    """24 heads, of which so many at a time, also where groups do not divide them; each tile is computed once."""
+    q, k, v = tensors(2, 12, 4, 1000, 1000, 64)
+    monkeypatch.setattr(hopper, "TOGETHER_LEAST", 1)
+    monkeypatch.setattr(hopper, "TOGETHER_BYTES", -(-together * 2 * 1000 * 64 * 2 // 3))
+    out, _ = launch(q, k, v, True, 0.125)
+    expected, _ = attention_reference(q.double(), k.double(), v.double(), True, 0.125)
+    assert_close(out.flatten(2), expected.flatten(2))
