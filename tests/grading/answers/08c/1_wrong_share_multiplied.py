@@ -1,4 +1,4 @@
-# wrong, values: and took 1,639 cycles
+# wrong, values: and took 1,637 cycles
 import heapq
 
 
