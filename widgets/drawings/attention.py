@@ -38,13 +38,13 @@ def forward_tiles() -> Panel:
     box(axes, 424, 226, 54, 54, "white")
     box(axes, 484, 226, 54, 54, "white")
     box(axes, 560, 226, 180, 54, GREEN)
-    rows = (451, "m", "running\nmax"), (511, "l", "running\nsum"), (650, "out", "weighted values so far")
-    for x, name, below in rows:
-        axes.text(x, 238, name, fontsize=11, ha="center", va="center")
+    rows = (451, "m", "running\nmax", 238), (511, "l", "running\nsum", 238), (650, "out", "weighted values so far", 244)
+    for x, name, below, y in rows:
+        axes.text(x, y, name, fontsize=11, ha="center", va="center")
         axes.text(x, 264, below, fontsize=8, ha="center", va="center")
     arrow(axes, (560, 193), (500, 225))
-    arrow(axes, (590, 193), (606, 225))
-    axes.text(676, 207, "rescaled, then added to", fontsize=8.5, ha="center", va="center")
+    arrow(axes, (584, 193), (588, 225))
+    axes.text(672, 209, "rescaled, then added to", fontsize=8.5, ha="center", va="center")
     arrow(axes, (344, 180), (406, 180), "#8a5f00")
     arrow(axes, (406, 210), (344, 210), "#00694d")
     axes.text(375, 166, "read", fontsize=9, ha="center", va="center", color="#8a5f00")
@@ -126,7 +126,7 @@ def attention_roofline(copy_gbps: float, matmul_tflops: float, points: dict, tit
         axes.plot([intensity], [tflops], "s" if requested else "o", color=fill, markersize=9, markeredgecolor=BLACK)
         x = {"left": 9, "right": -9, "center": 0}[align]
         axes.annotate(
-            name, (intensity, tflops), (x, -15 if align == "center" else 0), ha=align, **(look | {"color": BLACK})
+            name, (intensity, tflops), (x, -21 if align == "center" else 0), ha=align, **(look | {"color": BLACK})
         )
     numbers = "; ".join(
         f"{name}: {intensity:,.0f} FLOP/byte, {tflops:.0f} TFLOP/s".replace("\n", " ")
