@@ -36,7 +36,7 @@ def test_progress_adds_up_and_says_what_is_next():
     text, page = repr(found), found._repr_html_()
     for words in (
         "6 of 19 points",
-        "6 of 395 points",
+        "6 of 398 points",
         "Next: 01.3",
         "close, 11% too low",
         "1 guess: 1 close.",
