@@ -94,6 +94,26 @@ def _is_compute_bound(case: Case, recorded: Figures) -> bool:
     return case.flops / case.bytes > ridge
 
 
+def _counted(lesson: str, recorded: Figures) -> str:
+    """A Markdown table of how busy a lesson's kernels kept the parts of an SM; '' where that was not counted."""
+    counters = [c for c in recorded.counters if c.issue_busy and lesson_of(c.kernel) == lesson]
+    if not counters:
+        return ""
+    lines = [
+        "\nBusy, % of its peak (Nsight Compute, caches flushed before each kernel), and MB read from DRAM:\n",
+        "| kernel | shape | implementation | tensor cores | SFUs | issue slots | L2 | DRAM |",
+        "|---|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for c in counters:
+        shares = " | ".join(f"{share:.0f}" for share in (c.matrix_busy, c.special_busy, c.issue_busy, c.l2_busy))
+        shape, name = (
+            " x ".join(f"{size:,}" for size in c.shape),
+            NAMES.get(c.variant, c.variant.replace("bytes-first", "this course")),
+        )
+        lines.append(f"| {c.kernel} | {shape} | {name} | {shares} | {c.dram_read / 1e6:,.0f} |")
+    return "\n".join(lines) + "\n"
+
+
 def _section(lesson: str, cases: list[Case], recorded: Figures) -> str:
     """A lesson's heading and its tables: memory-bound cases in GB/s, compute-bound ones in TFLOP/s."""
     (path,) = (ROOT / "lessons").glob(f"{lesson}_*.ipynb") if lesson else [None]
@@ -104,7 +124,7 @@ def _section(lesson: str, cases: list[Case], recorded: Figures) -> str:
         text += "\nGB/s of minimum traffic:\n\n" + _rows(light, Case.gbps)
     if heavy:
         text += "\nTFLOP/s:\n\n" + _rows(heavy, Case.tflops)
-    return text
+    return text + _counted(lesson, recorded)
 
 
 def table() -> str:
