@@ -71,6 +71,10 @@ def _short(case: Case) -> bool:
     return any(timed.calls == 0 for timed in case.impl.values())
 
 
+def _size(shape: tuple) -> str:
+    return " x ".join(f"{size:,}" for size in shape)
+
+
 def _rows(cases: list[Case], figure: Callable) -> str:
     """One Markdown table: a line per case, a column per implementation, the best of figure(case, name) bold."""
     names = [name for name in NAMES if any(name in case.impl for case in cases)]
@@ -83,7 +87,7 @@ def _rows(cases: list[Case], figure: Callable) -> str:
         best = max(figures.values(), default=None)
         cells = ["" if name not in figures else f"{figures[name]:,.0f}" for name in names]
         cells = [f"**{cell}**" if figures.get(name) == best else cell for name, cell in zip(names, cells)]
-        shape = " x ".join(f"{size:,}" for size in case.shape) + (" †" if _short(case) else "")
+        shape = _size(case.shape) + (" †" if _short(case) else "")
         lines.append(f"| {case.kernel} | {shape} | {case.dtype} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -106,11 +110,8 @@ def _counted(lesson: str, recorded: Figures) -> str:
     ]
     for c in counters:
         shares = " | ".join(f"{share:.0f}" for share in (c.matrix_busy, c.special_busy, c.issue_busy, c.l2_busy))
-        shape, name = (
-            " x ".join(f"{size:,}" for size in c.shape),
-            NAMES.get(c.variant, c.variant.replace("bytes-first", "this course")),
-        )
-        lines.append(f"| {c.kernel} | {shape} | {name} | {shares} | {c.dram_read / 1e6:,.0f} |")
+        name = NAMES.get(c.variant, c.variant.replace("bytes-first", "this course"))
+        lines.append(f"| {c.kernel} | {_size(c.shape)} | {name} | {shares} | {c.dram_read / 1e6:,.0f} |")
     return "\n".join(lines) + "\n"
 
 
