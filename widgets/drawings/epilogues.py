@@ -100,13 +100,18 @@ def deferred_row_scale() -> Panel:
     """RMSNorm and a matmul: x normalized and stored first, and the scales of x's rows kept for the epilogue."""
     figure, axes = page(236)
 
-    def draw(y, words, boxes, arrows):
+    white = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+
+    def draw(y, words, boxes, arrows, passes):
         axes.text(8, y - 16, words, fontsize=9.5, weight="bold", va="center")
         for x, down, wide, label, color in boxes:
             box(axes, x, y + down, wide, 34, color)
             axes.text(x + wide / 2, y + down + 17, label, fontsize=9.5, ha="center", va="center")
         for start, end in arrows:
             arrow(axes, (start[0], y + start[1]), (end[0], y + end[1]))
+        for number, (x, down) in enumerate(passes, 1):
+            look = {"weight": "bold", "ha": "center", "va": "center", "bbox": white}
+            axes.text(x, y + down, str(number), fontsize=9.5, **look)
 
     norm = ((24, 0, 70, "x", YELLOW), (150, 0, 116, "RMSNorm", ORANGE), (306, 0, 110, "x / r, in HBM", YELLOW))
     norm += ((472, 0, 100, "matmul", SKY), (628, 0, 70, "y", GREEN))
@@ -115,6 +120,7 @@ def deferred_row_scale() -> Panel:
         "norm first: three passes over x",
         norm,
         [((start, 17), (end, 17)) for start, end in ((94, 150), (266, 306), (416, 472), (572, 628))],
+        ((119, 17), (283, 17), (441, 17)),
     )
     late = ((24, 60, 70, "x", YELLOW), (150, 0, 116, "sum of squares", ORANGE), (306, 0, 110, "1 / r per row", "white"))
     late += (
@@ -124,13 +130,13 @@ def deferred_row_scale() -> Panel:
     )
     arrows = [((59, 60), (150, 17)), ((266, 17), (306, 17)), ((416, 17), (522, 60))]
     arrows += [((at, 77), (at + 56, 77)) for at in (94, 416, 572)]
-    draw(116, "scale in the epilogue: two passes over x", late, arrows)
+    draw(116, "scale in the epilogue: two passes over x", late, arrows, ((102, 40), (119, 77)))
     return picture(
         "The scale of a row can wait until after the matmul",
         figure,
         "Above, RMSNorm reads x and writes the normalized x, and the matmul reads it: three passes. Below, one kernel "
         "reads x and writes one number per row, and the matmul reads x as it is: two passes. Its epilogue multiplies "
-        "the rows of the accumulator by their scales.",
+        "the rows of the accumulator by their scales. The passes are numbered.",
     )
 
 
@@ -142,10 +148,10 @@ def epilogue_over_time(loop: int = 5, epilogue: int = 2, tiles: int = 4) -> Pane
         epilogue: units of a tile's epilogue.
         tiles: of one SM.
     """
-    left, lane, top = 128, 31, 34
+    left, lane, top = 128, 31, 60
     together, turns = tiles * (loop + epilogue), tiles * loop + epilogue
     unit = 620 / max(together, turns)
-    figure, axes = page(top + 5 * lane + 58)
+    figure, axes = page(top + 5 * lane + 80)
     look = {"facecolor": ORANGE, "edgecolor": "none", "pad": 0.5}
 
     def row(y, name, jobs, end):
@@ -163,9 +169,11 @@ def epilogue_over_time(loop: int = 5, epilogue: int = 2, tiles: int = 4) -> Pane
     box(axes, left + 270, 6, 13, 13, _PALE, edgecolor="none")
     axes.text(left + 289, 13, "idle or waiting", fontsize=9.5, va="center")
     step = loop + epilogue
+    y = top + 2 * lane + 44
+    for at, words in ((top, "all warps work on one tile"), (y, "ping-pong: two warpgroups, a tile each")):
+        axes.text(left, at - 14, words, fontsize=9.5, weight="bold", va="center")
     row(top, "tensor cores", [(n * step, loop, n, SKY, "") for n in range(tiles)], together)
     row(top + lane, "all warps", [(n * step + loop, epilogue, n, ORANGE, "//") for n in range(tiles)], together)
-    y = top + 2 * lane + 22
     row(y, "tensor cores", [(n * loop, loop, n, SKY, "") for n in range(tiles)], turns)
     for group in (0, 1):
         jobs = [((n + 1) * loop, epilogue, n, ORANGE, "//") for n in range(group, tiles, 2)]

@@ -1,5 +1,5 @@
-"""Still drawings of a mixture of experts: a token's way through its layer, rows in tiles, rows between ranks, and who
-was busy when."""
+"""Still drawings of a mixture of experts: a token's way through its layer, rows in tiles, launches over time, rows
+between ranks, and who was busy when."""
 
 from collections.abc import Sequence
 
@@ -113,6 +113,61 @@ def tile_schedule(counts: Sequence[int] = (9, 14, 0, 6), tile: int = 4, programs
         f"Experts with {', '.join(map(str, counts))} rows, {total} in all. A batch in which every run is as long as "
         f"the longest multiplies {multiplied[0]} rows, tiles of {tile} rows {multiplied[1]}; the hatched rows "
         f"are multiplied and discarded. {programs} programs take the {sum(tiles)} tiles by turns, expert after expert.",
+    )
+
+
+def launches_over_time(tiles: Sequence[int] = (3, 3, 3, 3), sms: int = 4, between: float = 0.4) -> Panel:
+    """SMs over time: a launch per expert, each begun when the one before has ended, and all tiles in one launch.
+
+    Args:
+        tiles: of each expert, at most `sms` of them; every tile takes one unit of time.
+        sms: of the GPU that is drawn.
+        between: units of time in which a launch ends and the next one starts.
+    """
+    lane, left, top = 25, 72, 58
+    loop, turns = len(tiles) * (1 + between) - between, -(-sum(tiles) // sms)
+    unit = (WIDTH - left - 12) / max(loop, turns)
+    height = round(top + 2 * (sms * lane + 46) - 34)
+    figure, axes = page(height)
+    for expert in range(len(tiles)):
+        box(axes, left + 96 * expert, 6, 13, 13, COLOURS[expert])
+        axes.text(left + 96 * expert + 19, 13, f"expert {expert}", fontsize=9.5, va="center")
+    x = left + 96 * len(tiles)
+    box(axes, x, 6, 13, 13, "#eeeeee", edgecolor="none")
+    axes.text(x + 19, 13, "idle", fontsize=9.5, va="center")
+    starts = [expert * (1 + between) for expert in range(len(tiles))]
+    looped = [(at, sm, expert) for expert, at in enumerate(starts) for sm in range(tiles[expert])]
+    owners = [expert for expert, count in enumerate(tiles) for _ in range(count)]
+    together = [(tile // sms, tile % sms, expert) for tile, expert in enumerate(owners)]
+    halves = (
+        ("a loop: one launch per expert", looped, loop),
+        ("one kernel: each SM takes the next tile", together, turns),
+    )
+    y = top
+    for words, jobs, end in halves:
+        axes.text(left, y - 14, words, fontsize=9.5, weight="bold", va="center")
+        for sm in range(sms):
+            axes.text(left - 10, y + sm * lane + 10, f"SM {sm}", fontsize=9.5, ha="right", va="center")
+            box(axes, left, y + sm * lane, end * unit, 20, "#eeeeee", edgecolor="none")
+        for at, sm, expert in jobs:
+            box(axes, left + at * unit, y + sm * lane, unit, 20, COLOURS[expert])
+            axes.text(left + (at + 0.5) * unit, y + sm * lane + 10, "tile", fontsize=8.5, ha="center", va="center")
+        y += sms * lane + 46
+    for sm, at in ((sms - 1, start) for start, count in zip(starts, tiles) if count < sms):
+        middle = left + (at + 0.5) * unit, top + sm * lane + 10
+        axes.text(*middle, "no tile left", fontsize=8.5, ha="center", va="center", color=_GREY)
+    for at in starts[1:]:
+        for sm, word in enumerate(("end", "start")):
+            middle = left + (at - between / 2) * unit, top + sm * lane + 10
+            axes.text(*middle, word, fontsize=8.5, ha="center", va="center", color=_GREY)
+    busy = [100 * sum(tiles) / (sms * end) for end in (loop, turns)]
+    return picture(
+        "In a loop, SMs can wait between launches and within them",
+        figure,
+        f"{len(tiles)} experts with {', '.join(map(str, tiles))} tiles on {sms} SMs. Above, a launch per expert: an SM "
+        "without a tile waits, and all wait while one launch ends and the next starts: busy "
+        f"{busy[0]:.0f}% of the time drawn. Below, one kernel, whose SMs take tile after tile of whichever expert: "
+        f"busy {busy[1]:.0f}%. The lengths are chosen, not measured.",
     )
 
 

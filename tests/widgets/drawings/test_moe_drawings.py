@@ -6,6 +6,7 @@ from widgets.drawings.moe import (
     busy_share,
     exchange,
     gaps_of,
+    launches_over_time,
     recorded_lanes,
     tile_schedule,
     time_of,
@@ -40,6 +41,13 @@ def test_a_token_goes_to_its_experts_alone(given):
 def test_the_schedule_counts_rows_as_by_hand(counts, tile, padded, tiled, tiles):
     said = tile_schedule(counts, tile).alt
     assert f"multiplies {padded} rows, tiles of {tile} rows {tiled};" in said and f"take the {tiles} tiles" in said
+
+
+def test_a_loop_of_launches_leaves_sms_idle():
+    said = launches_over_time().alt
+    assert "busy 58% of the time drawn" in said and "busy 100%. The" in said
+    full = launches_over_time((4, 4), between=0)
+    assert "busy 100% of the time drawn" in full.alt and "busy 100%. The" in full.alt and full.png
 
 
 def test_rows_between_ranks_add_up():
