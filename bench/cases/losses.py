@@ -94,7 +94,7 @@ def cases() -> list[Case]:
             "bytes-first": lambda: _dx,
             "bytes-first, chunks of 1,024": lambda: partial(_dx, chunk=1024),
             "bytes-first, chunks of 2,048": lambda: partial(_dx, chunk=2048),
-            "bytes-first, chunks of 8,064 of the vocabulary": lambda: partial(_dx, vocabulary_chunk=8064),
+            "bytes-first, chunks of 8,448 of the vocabulary": lambda: partial(_dx, vocabulary_chunk=8448),
             "torch": lambda: _layer,
             "torch.compile": lambda: compiled(_layer),
         },

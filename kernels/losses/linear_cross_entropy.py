@@ -86,6 +86,7 @@ def linear_cross_entropy(
         loss += more
         torch.div(matmul(dlogits, weight), counted, out=dx[part])
         weight_gradient(dlogits, x[part], total=dweight)
+        del dlogits  # else the next chunk's logits are made beside this chunk's
     return loss / counted, dx, dweight.div_(counted)
 
 
@@ -105,6 +106,7 @@ def _by_vocabulary(x, weight, targets, ignore_index, size):
         piece_gradient_(dlogits, targets - part.start, lse, ignore_index - part.start)
         matmul_add(dlogits, weight[part], dx)
         multiply_into(dweight[part], dlogits.T, x, add=False)
+        del dlogits
     return loss, dx.div_(counted).to(x.dtype), dweight.div_(counted)
 
 
