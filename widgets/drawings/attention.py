@@ -26,25 +26,36 @@ def forward_tiles() -> Panel:
             box(axes, x, top + tile * side, 52, side, colour, linewidth=1.6 if own or now else 0.8)
     arrow(axes, (166, top + 8), (166, top + tiles * side), "#8a5f00")
     axes.text(172, 284, "tile by tile, all keys and values", fontsize=9, ha="center", va="center", color="#8a5f00")
-    box(axes, 424, 66, 100, 46, SKY)
-    axes.text(474, 89, "tile of q", fontsize=9.5, ha="center", va="center")
-    box(axes, 640, 66, 100, 46, ORANGE)
-    axes.text(690, 89, "tiles of k, v", fontsize=9.5, ha="center", va="center")
-    box(axes, 512, 138, 140, 54, "white", linestyle="--")
-    axes.text(582, 158, "tile of scores", fontsize=9.5, ha="center", va="center")
-    axes.text(582, 176, "on chip only", fontsize=9, ha="center", va="center")
-    arrow(axes, (490, 114), (532, 137))
-    arrow(axes, (674, 114), (632, 137))
-    box(axes, 424, 226, 54, 54, "white")
-    box(axes, 484, 226, 54, 54, "white")
-    box(axes, 560, 226, 180, 54, GREEN)
-    rows = (451, "m", "running\nmax", 238), (511, "l", "running\nsum", 238), (650, "out", "weighted values so far", 244)
+    words = {"fontsize": 9.5, "ha": "center", "va": "center"}
+    small = words | {"fontsize": 8.5}
+    for x, y, colour, name in (
+        (424, 46, SKY, "tile of q"),
+        (534, 46, ORANGE, "tile of k"),
+        (652, 126, ORANGE, "tile of v"),
+    ):
+        box(axes, x, y, 88, 40, colour)
+        axes.text(x + 44, y + 20, name, **words)
+    box(axes, 450, 122, 146, 48, "white", linestyle="--")
+    axes.text(523, 138, "tile of scores", **words)
+    axes.text(523, 156, "on chip only", **words | {"fontsize": 9})
+    arrow(axes, (468, 88), (492, 121))
+    arrow(axes, (578, 88), (554, 121))
+    axes.text(640, 104, "first matmul", **small)
+    box(axes, 424, 226, 54, 56, "white")
+    box(axes, 484, 226, 54, 56, "white")
+    box(axes, 560, 226, 182, 56, GREEN)
+    rows = (
+        (451, "m", "running\nmax", 238),
+        (511, "l", "running\nsum", 238),
+        (651, "out", "rescaled, then added to", 244),
+    )
     for x, name, below, y in rows:
         axes.text(x, y, name, fontsize=11, ha="center", va="center")
-        axes.text(x, 264, below, fontsize=8, ha="center", va="center")
-    arrow(axes, (560, 193), (500, 225))
-    arrow(axes, (584, 193), (588, 225))
-    axes.text(672, 209, "rescaled, then added to", fontsize=8.5, ha="center", va="center")
+        axes.text(x, 265, below, fontsize=8, ha="center", va="center")
+    arrow(axes, (490, 171), (482, 225))
+    arrow(axes, (556, 171), (592, 225))
+    arrow(axes, (710, 167), (710, 225))
+    axes.text(646, 200, "second matmul", **small)
     arrow(axes, (344, 180), (406, 180), "#8a5f00")
     arrow(axes, (406, 210), (344, 210), "#00694d")
     axes.text(375, 166, "read", fontsize=9, ha="center", va="center", color="#8a5f00")
@@ -53,8 +64,9 @@ def forward_tiles() -> Panel:
         "The scores live for one tile",
         figure,
         "HBM holds q, k, v and out, and no scores. A program reads a tile of q and keeps it; tiles of k and v stream "
-        "by. For each it makes a tile of scores on chip, updates the running max m, rescales l and out, adds to them, "
-        "and discards the scores. At the end it writes its tile of out.",
+        "by. From q and a tile of k, the first matmul makes a tile of scores on chip. They update the running max m; l "
+        "and out are rescaled. The second matmul, with the tile of v, adds to out, and the scores are discarded. In "
+        "the end the program writes its tile of out.",
     )
 
 
@@ -203,6 +215,41 @@ def tile_on_sm(needs: dict, title: str, about: str) -> Panel:
         axes.text(left, y + 29, work, fontsize=8.5, va="center")
     numbers = "; ".join(f"{name} {cycles:,.0f}" for name, (_, _, cycles) in needs.items())
     return picture(title, figure, f"{about}. Cycles for one tile: {numbers}.")
+
+
+def measured_in_range(rows: dict, title: str, about: str, across: str, ends: tuple) -> Panel:
+    """Points on one scale from 0, each beside the range that a model gives for it.
+
+    Args:
+        rows: {row: (measured, low, high)}, from top to bottom.
+        title: the finding.
+        about: what is shown, for the text alternative.
+        across: what the axis shows.
+        ends: what the low and the high end of a range mean.
+    """
+    line, head, left = 38, 36, 128
+    height = head + line * len(rows) + 44
+    figure, axes = page(height)
+    most = 1.14 * max(max(numbers) for numbers in rows.values())
+    unit = (WIDTH - left - 20) / most
+    bottom = head + line * len(rows)
+    for tick in range(0, int(most) + 1, 500):
+        x = left + tick * unit
+        axes.plot([x, x], [head, bottom], color="#e0e0e0", linewidth=0.8, zorder=0)
+        axes.text(x, bottom + 12, f"{tick:,}", fontsize=9, ha="center", va="center")
+    axes.text(left + most * unit / 2, bottom + 30, across, fontsize=9, ha="center", va="center")
+    for at, (row, (value, low, high)) in enumerate(rows.items()):
+        y = head + line * (at + 0.62)
+        axes.text(6, y, row, fontsize=9.5, va="center")
+        box(axes, left + low * unit, y - 8, (high - low) * unit, 16, SKY, linewidth=0.6)
+        axes.plot([left + value * unit], [y], "o", color=ORANGE, markersize=9, markeredgecolor=BLACK, zorder=4)
+        axes.text(left + value * unit, y - 15, f"{value:,.0f}", fontsize=9.5, weight="bold", ha="center", va="center")
+    axes.plot([left + 7], [16], "o", color=ORANGE, markersize=9, markeredgecolor=BLACK)
+    axes.text(left + 20, 16, "measured", fontsize=9.5, weight="bold", va="center")
+    box(axes, left + 116, 9, 30, 14, SKY, linewidth=0.6)
+    axes.text(left + 154, 16, f"the model, from {ends[0]} to {ends[1]}", fontsize=9.5, va="center")
+    numbers = "; ".join(f"{row} {value:,.0f}, model {low:,} to {high:,}" for row, (value, low, high) in rows.items())
+    return picture(title, figure, f"{about}: {numbers}.")
 
 
 def program_order(orders: dict, slots: int, title: str, about: str) -> Panel:

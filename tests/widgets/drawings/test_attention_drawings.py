@@ -4,6 +4,7 @@ from widgets.drawings.attention import (
     attention_roofline,
     forward_tiles,
     grouped_heads,
+    measured_in_range,
     program_order,
     tile_on_sm,
 )
@@ -43,6 +44,12 @@ def order():
     return program_order(work, 2, "Orders", "About")
 
 
+def ranges():
+    return measured_in_range(
+        {"before": (1600, 500, 1300), "after": (900, 512, 1100)}, "A model", "About", "cycles", ("a", "b")
+    )
+
+
 def test_a_tile_and_an_order_say_their_numbers():
     assert needs().alt == "About. Cycles for one tile: tensor cores 512; SFUs 256."
     assert "short first: the last program ends at 5, perfect balance 3; long first: the last" in order().alt
@@ -51,10 +58,11 @@ def test_a_tile_and_an_order_say_their_numbers():
 def test_the_roofline_and_the_roles_say_their_numbers():
     assert "ridge point of 159 FLOP/byte" in roofline().alt and "least: 2,048 FLOP/byte, 347 TFLOP/s" in roofline().alt
     assert "in order: 3,072 cycles, tensor cores busy 50%" in roles().alt
+    assert ranges().alt == "About: before 1,600, model 500 to 1,300; after 900, model 512 to 1,100."
 
 
 def test_no_words_lie_on_others():
-    for panel in (forward_tiles(), roofline(), roles(), needs(), order()):
+    for panel in (forward_tiles(), roofline(), roles(), needs(), order(), ranges()):
         boxes = [text.get_window_extent() for text in panel.figure.axes[0].texts]
         assert not any(one.overlaps(other) for at, one in enumerate(boxes) for other in boxes[:at])
         assert all(panel.figure.bbox.x0 <= box.x0 and box.x1 <= panel.figure.bbox.x1 for box in boxes)
