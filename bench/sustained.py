@@ -23,6 +23,7 @@ import torch
 from tqdm import tqdm
 
 from bench.cases import names_in, random
+from bench.cases.linear import gelu_case
 from bench.run import need_same, relative_error, versions
 from instruments import ops, results, timing
 from instruments.backend import device
@@ -70,6 +71,12 @@ def _matmul(implementation: str, function: Callable, n: int) -> Run:
     return Run("matmul", implementation, (n,) * 3, traffic, arguments, lambda a, b: a.double() @ b.double(), function)
 
 
+def _linear(implementation: str, n: int) -> Run:
+    case = gelu_case(n, n, n)
+    function = case.implementations[implementation]()
+    return Run(case.kernel, implementation, case.shape, case.traffic, case.arguments, case.reference, function)
+
+
 def runs(small: bool) -> list[Run]:
     """What is run for seconds, at tiny sizes if `small`."""
     side, rows, n = (64, 8, 64) if small else (8192, 32768, 8192)
@@ -77,6 +84,7 @@ def runs(small: bool) -> list[Run]:
         _copy("torch", lambda x: x + 0, rows, side),
         _matmul("torch", torch.matmul, n),
         _matmul("bytes-first", matmul, n),
+        *(_linear(name, n) for name in ("bytes-first", "cublaslt")),
     ]
 
 

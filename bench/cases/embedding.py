@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from bench.cases import Case, random
+from bench.cases import Call, Case, launch_of, random
 from instruments.backend import device
 from instruments.traffic import Traffic
 from kernels.embedding import embedding, embedding_backward, embedding_bag, embedding_traffic
@@ -87,6 +87,10 @@ def _bag():
 def cases() -> list[Case]:
     kinds = ("random", "sorted", "zipf")
     return [_gather(kind) for kind in kinds] + [_backward(kind) for kind in ("random", "zipf")] + [_bag()]
+
+
+def counter_calls() -> list[Call]:
+    return [launch_of(_gather(kind)) for kind in ("random", "sorted", "zipf")]
 
 
 def sanitize(rows, count, cols, dtype):

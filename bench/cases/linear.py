@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from bench.cases import Case, compiled, random
+from bench.cases import Call, Case, compiled, launch_of, random
 from instruments.backend import device
 from kernels.elementwise.bias_gelu import bias_gelu
 from kernels.linear import (
@@ -57,7 +57,8 @@ def _cublaslt_gelu(x, weight, bias):
     return torch._addmm_activation(bias, x, weight.T, use_gelu=True)
 
 
-def _gelu_case(M, N, K):
+def gelu_case(M: int, N: int, K: int) -> Case:
+    """Bias and GELU after a matmul, y [M, N] of x [M, K]."""
     ours = {
         "bytes-first": lambda: partial(linear_bias_act, activation="gelu"),
         "bytes-first, matmul alone": lambda: _plain,
@@ -176,13 +177,25 @@ def _weight_gradient_case(M, N, K, add):
 
 
 def cases() -> list[Case]:
-    large = [case(*shape) for shape in LARGE for case in (_gelu_case, _residual_case, _swiglu_case)]
+    large = [case(*shape) for shape in LARGE for case in (gelu_case, _residual_case, _swiglu_case)]
     return (
         large
         + [_qkv_case(*shape) for shape in QKV]
         + [_norm_case(*shape) for shape in QKV]
         + [_weight_gradient_case(8192, 14336, 4096, add) for add in (False, True)]
     )
+
+
+def counter_calls() -> list[Call]:
+    """Each epilogue beside the matmul alone and cuBLASLt's; RMSNorm and a projection of 16 tokens."""
+    square, few = LARGE[0], QKV[1]
+    calls = [launch_of(case(*square)) for case in (gelu_case, _residual_case, _swiglu_case)]
+    gelu = gelu_case(*square)
+    return calls + [
+        launch_of(gelu, "bytes-first, matmul alone"),
+        launch_of(gelu, "cublaslt"),
+        launch_of(_norm_case(*few)),
+    ]
 
 
 def sanitize(M, N, K, dtype):

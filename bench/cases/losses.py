@@ -5,7 +5,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from bench.cases import Case, compiled, random
+from bench.cases import Call, Case, compiled, launch_of, random
 from instruments.backend import device
 from instruments.traffic import Traffic
 from kernels.losses import (
@@ -100,6 +100,10 @@ def cases() -> list[Case]:
         },
     )
     return [loss, gradient, layer]
+
+
+def counter_calls() -> list[Call]:
+    return [launch_of(case) for case in cases()]
 
 
 def sanitize(rows, cols, width, dtype):

@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from bench.cases import Case, by_columns, random
+from bench.cases import Call, Case, by_columns, launch_of, random
 from kernels.matmul import gemv, matmul, matmul_split_k, matmul_stream_k, matmul_traffic
 from kernels.matmul.split_k import REDUCTIONS
 
@@ -56,6 +56,15 @@ def cases() -> list[Case]:
         ours = {"bytes-first": matmul_stream_k, "bytes-first, small tiles": partial(matmul_stream_k, tile="small")}
         regimes.append(_case("matmul_waves", *shape, ours | {"bytes-first, matmul": matmul}))
     return regimes
+
+
+def counter_calls() -> list[Call]:
+    """The last waves beside torch, and one shape each of few rows and of a long K."""
+    waves = [case for case in cases() if case.kernel == "matmul_waves"]
+    others = {case.kernel: case for case in cases() if case.shape in ((16, 8192, 8192), LONG_K[0])}
+    return [launch_of(case, name) for case in waves for name in ("bytes-first, matmul", "torch")] + [
+        launch_of(case) for case in others.values()
+    ]
 
 
 def sanitize(M, N, K, dtype):

@@ -2,7 +2,7 @@
 
 import torch
 
-from bench.cases import Case, random
+from bench.cases import Call, Case, launch_of, random
 from instruments.backend import device
 from kernels.optimizers import adamw, adamw_many, adamw_reference, adamw_traffic
 
@@ -74,6 +74,10 @@ def _case(name, sizes, dtype):
 
 def cases() -> list[Case]:
     return [_case("adamw", (ONE,), FP32), _case("adamw_layer", LAYER, FP32), _case("adamw_layer", LAYER, BF16)]
+
+
+def counter_calls() -> list[Call]:
+    return [launch_of(case) for case in cases()[:2]]
 
 
 def sanitize(size, dtype):
