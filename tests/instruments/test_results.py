@@ -31,7 +31,7 @@ def test_stored_files_have_a_record_a_line(path):
     text = path.read_bytes()
     content = json.loads(text)
     assert results.dumps(content) == text
-    for records in (content | content.get("machine", {})).values():
+    for records in (content | (content.get("machine") or {})).values():
         for record in records if isinstance(records, list) else ():
             assert json.dumps(record).encode() in text
 
