@@ -61,10 +61,9 @@ def cases() -> list[Case]:
 def counter_calls() -> list[Call]:
     """The last waves beside torch, and one shape each of few rows and of a long K."""
     waves = [case for case in cases() if case.kernel == "matmul_waves"]
-    others = {case.kernel: case for case in cases() if case.shape in ((16, 8192, 8192), LONG_K[0])}
-    return [launch_of(case, name) for case in waves for name in ("bytes-first, matmul", "torch")] + [
-        launch_of(case) for case in others.values()
-    ]
+    others = [case for case in cases() if case.shape in ((16, 8192, 8192), LONG_K[0])]
+    calls = [launch_of(case, name) for case in waves for name in ("bytes-first, matmul", "torch")]
+    return calls + [launch_of(case) for case in others]
 
 
 def sanitize(M, N, K, dtype):
