@@ -1,5 +1,5 @@
-"""The router load panel: how many rows each expert gets, what a capacity drops, and how long ranks wait for the slowest
-of them."""
+"""The router load panel: how many rows each expert gets, what a capacity drops and leaves empty, and how long ranks
+wait for the slowest of them."""
 
 import numpy as np
 
@@ -9,6 +9,8 @@ from widgets.toolkit.boxes import Boxes
 from widgets.toolkit.panel import BLACK, BLUE, INK_RED, RED, SKY, Example, Panel, canvas, menu
 from widgets.toolkit.routing import routing_controls
 from widgets.toolkit.words import number
+
+GREY = "#555555"
 
 EXAMPLE = Example(entry="4096", text="4,096 tokens", arguments={"tokens": 64})
 
@@ -26,7 +28,8 @@ def router_load(
     capacity: str = "none, all kept",
     ranks: int = 4,
 ) -> Panel:
-    """Rows by expert, dropped ones, and rows by rank; kernels/moe/routing.py draws the tokens' experts at random.
+    """Rows by expert and dropped ones, and the ranks' idle time, or, with one rank, what a capacity drops and leaves
+    empty; kernels/moe/routing.py draws the tokens' experts at random.
 
     Args:
         tokens: 1 to 8,192.
@@ -68,16 +71,22 @@ def _alt(tokens: int, top_k: int, rows, within, room: int | None, loads) -> str:
     if room is not None:
         dropped = int((rows - within).sum())
         lost = f"{_rows(dropped)} ({dropped / slots:.1%})" if dropped else "none"
-        alt += f"Capacity for {_rows(room)} each drops {lost}. "
+        unused = 1 - within.sum() / (room * experts)
+        alt += f"Capacity for {_rows(room)} each drops {lost} and leaves {unused:.0%} of the buffers empty. "
     if len(loads) == 1:
         return alt + f"One rank computes {_rows(loads[0])}."
     if loads.max() == loads.min():
         return alt + f"Each of {len(loads)} ranks has {_rows(loads[0])}: none waits for another."
-    idle = f"{1 - loads.mean() / loads.max():.0%}"
     return alt + (
         f"Of {len(loads)} ranks rank {loads.argmax()} has most, {_rows(loads.max())}, {_above(loads)}: until it is "
-        f"done, the ranks are idle {'less than 1%' if idle == '0%' else idle} of the time."
+        f"done, the ranks are idle {_idle(loads)} of the time."
     )
+
+
+def _idle(loads) -> str:
+    """The share of the slowest rank's time in which unequal ranks are idle."""
+    share = f"{1 - loads.mean() / loads.max():.0%}"
+    return "less than 1%" if share == "0%" else share
 
 
 def _above(counts) -> str:
@@ -92,7 +101,7 @@ def _rows(count: int) -> str:
 
 class _Picture:
     """Left, a bar for each expert, in shades by rank, on a linear axis that ends at the next power of two. Right, the
-    ranks' time until the slowest ends."""
+    ranks' time until the slowest ends; of one rank, the rows that are dropped and the buffers that stay empty."""
 
     def __init__(self):
         self.figure = canvas(height=330)
@@ -112,21 +121,20 @@ class _Picture:
         self.bars = [Boxes(left, colour) for colour in (BLUE, SKY)]
         (self.mean,) = left.plot([], [], "--", color=BLACK, linewidth=1.2, animated=True)
         (self.room,) = left.plot([], [], color=RED, linewidth=2, animated=True)
-        right = self.figure.add_axes((0.71, 0.13, 0.2, 0.7))
+        right = self.figure.add_axes((0.71, 0.13, 0.26, 0.7))
         right.set(xlim=(0, 1), ylim=(1, 0), yticks=[])
-        right.set_xticks([0, 0.5, 1], ["0", "half", "slowest"], fontsize=9)
+        right.set_xticks([0, 0.5, 1], ["0", "50%", "100%"], fontsize=9)
         right.spines[["top", "right"]].set_visible(False)
-        self.figure.text(0.66, 0.94, "time of each rank, and its rows", fontsize=9.5, weight="bold")
-        self.figure.text(0.71, 0.875, "■ busy", fontsize=9, color=BLUE)
-        self.figure.text(0.785, 0.875, "■ idle", fontsize=9, color="#8a8a8a")
-        self.figure.text(0.85, 0.875, "- - if even", fontsize=9)
-        self.waits = Boxes(right, "#e6e6e6")
+        self.waits, self.lost = Boxes(right, "#cccccc"), Boxes(right, RED)
         self.works = [Boxes(right, colour) for colour in (BLUE, SKY)]
-        (self.even,) = right.plot([], [], "--", color=BLACK, linewidth=1.2, animated=True)
         look = {"fontsize": 9, "va": "center", "animated": True}
         self.ticks = [self.figure.text(0.062, 0.13 + 0.35 * at, "", ha="right", **look) for at in range(3)]
         self.names = [self.figure.text(0.702, 0, "", ha="right", **look) for _ in range(max(RANKS))]
-        self.loads = [self.figure.text(0.918, 0, "", **look) for _ in range(max(RANKS))]
+        self.head = self.figure.text(0.66, 0.946, "", **look | {"fontsize": 9.5, "weight": "bold"})
+        self.keys = [self.figure.text(x, 0.885, "", color=ink, **look) for x, ink in ((0.71, BLUE), (0.8, GREY))]
+        self.costs = [self.figure.text(0.717, y, "", color=ink, **look) for y, ink in ((0.72, INK_RED), (0.41, GREY))]
+        self.across = self.figure.text(0.84, 0.032, "", ha="center", **look)
+        self.up = self.figure.text(0.672, 0.48, "", ha="center", rotation=90, **look)
 
     def show(self, rows, within, room: float | None, loads):
         """rows, within: of each expert, in times the mean. room: the capacity likewise. loads: rows of each rank."""
@@ -143,13 +151,36 @@ class _Picture:
         self.mean.set_data([0, 1], [1 / top, 1 / top])
         self.room.set_data(*(([], []) if room is None else ([0, 1], [room / top, room / top])))
         self.capacity.set_text("" if room is None else "— capacity")
-        most = max(loads.max(), 1)
+        (self.show_costs if ranks == 1 else self.show_ranks)(within.mean(), room, loads)
+
+    def show_costs(self, kept: float, room: float | None, _):
+        """What a capacity costs: the share of the rows that it drops, and of the buffers that stays empty."""
+        shares = np.array([kept] if room is None else [kept, kept / room])
+        begin = np.array([0.22, 0.66])[: len(shares)]
+        self.works[0].place(0, begin, shares, 0.2)
+        self.works[1].place(0, 0, 0, 0)
+        self.lost.place(shares[0], begin[0], 1 - shares[0], 0.2)
+        self.waits.place(shares[1:], begin[1:], 1 - shares[1:], 0.2)
+        lost = f"{1 - kept:.1%} of the rows dropped" if kept < 1 else "no row dropped"
+        unused = "" if room is None else f"{1 - shares[1]:.0%} of the buffers empty"
+        head = "no capacity, no fixed buffers" if room is None else "rows dropped, buffers empty"
+        self._label(head, ("■ kept rows", ""), (lost, unused), "share of the rows, of the buffers", "", 0)
+
+    def show_ranks(self, _, __, loads):
+        """How long the ranks wait for the slowest. loads: rows of each."""
+        ranks, busy = len(loads), loads / max(loads.max(), 1)
         begin, high = (np.arange(ranks) + 0.12) / ranks, 0.76 / ranks
-        self.waits.place(loads / most, begin, 1 - loads / most, high)
+        self.lost.place(0, 0, 0, 0)
+        self.waits.place(busy, begin, 1 - busy, high)
         for turn, works in enumerate(self.works):
-            works.place(0, begin[turn::2], loads[turn::2] / most, high)
-        self.even.set_data([loads.mean() / most] * 2, [0, 1])
-        for rank, (name, load) in enumerate(zip(self.names, self.loads)):
-            y = 0.13 + 0.7 * (1 - (rank + 0.5) / ranks)
-            name.set(text=f"{rank}" if rank < ranks else "", y=y)
-            load.set(text=f"{loads[rank]:,}" if rank < ranks else "", y=y)
+            works.place(0, begin[turn::2], busy[turn::2], high)
+        head = f"the ranks are idle {_idle(loads)} of the time" if loads.min() < loads.max() else "no rank waits"
+        self._label(head, ("■ busy", "■ idle"), ("", ""), "share of the slowest rank's time", "rank", ranks)
+
+    def _label(self, head: str, keys: tuple, costs: tuple, across: str, up: str, ranks: int):
+        """The words of the right half; `ranks` bars have their numbers."""
+        texts = (self.head, *self.keys, *self.costs, self.across, self.up)
+        for text, words in zip(texts, (head, *keys, *costs, across, up), strict=True):
+            text.set_text(words)
+        for rank, name in enumerate(self.names):
+            name.set(text=f"{rank}" if rank < ranks else "", y=0.13 + 0.7 * (1 - (rank + 0.5) / max(ranks, 1)))

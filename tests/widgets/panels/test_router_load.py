@@ -33,6 +33,9 @@ def test_the_sentence_counts_as_by_hand(tokens, experts, top_k, skew):
     room = -(-5 * tokens * top_k // (4 * experts))
     kept = [min(count, room) for count in rows]
     assert told(r"Capacity for (\d+)", panel) == room and told(r"drops (\d+) rows? \(", panel) == sum(rows) - sum(kept)
+    assert told(r"leaves (\d+)% of the buffers", panel) == pytest.approx(
+        100 * (1 - sum(kept) / experts / room), abs=0.51
+    )
     ranks = [sum(kept[first : first + experts // 4]) for first in range(0, experts, experts // 4)]
     assert told(r"has most (\d+)", panel) == max(ranks)
     assert told(r"idle (\d+)%", panel) == pytest.approx(100 * (1 - sum(ranks) / 4 / max(ranks)), abs=0.51)
@@ -79,6 +82,14 @@ def test_more_room_drops_less():
     dropped = [float(found[1]) if (found := re.search(r"\(([\d.]+)%\)", said)) else 0 for said in sentences]
     assert dropped == sorted(dropped, reverse=True) and dropped[0] > 30
     assert "drops" not in panel.set(capacity="none, all kept").alt
+
+
+def test_one_rank_shows_what_a_capacity_costs():
+    """Several ranks show their idle time instead; each way back leaves nothing of the other."""
+    panel = router_load(experts=64, top_k=6, capacity="1.25", ranks=1)
+    before = panel.png
+    assert panel.set(ranks=4).png != before and panel.set(ranks=1).png == before
+    assert panel.set(capacity="1").png != before
 
 
 def test_every_control_moves_the_picture():
