@@ -5,6 +5,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from bench import peers
 from bench.cases import Call, Case, compiled, launch_of, random
 from instruments.backend import device
 from kernels.elementwise.bias_gelu import bias_gelu
@@ -38,7 +39,9 @@ def _plain(x, weight, *_):
 
 
 #: What each epilogue is compared with in the same run: the matmul without one.
-ALONE = {"bytes-first, matmul alone": lambda x, weight, *_: x.double() @ weight.double().T}
+ALONE = dict.fromkeys(
+    ("bytes-first, matmul alone", "quack, matmul alone"), lambda x, weight, *_: x.double() @ weight.double().T
+)
 
 
 def _in_turns(function, tuned=False):
@@ -64,6 +67,8 @@ def gelu_case(M: int, N: int, K: int) -> Case:
         "bytes-first, matmul alone": lambda: _plain,
         "bytes-first, two launches": lambda: lambda x, weight, bias: bias_gelu(matmul(x, weight.T), bias),
         "cublaslt": lambda: _cublaslt_gelu,
+        "quack": partial(peers.quack_linear, "gelu_tanh_approx"),
+        "quack, matmul alone": peers.quack_linear,
     }
     return Case(
         "linear_bias_gelu",
@@ -89,6 +94,7 @@ def _residual_case(M, N, K):
             "bytes-first": lambda: lambda x, weight, residual: linear_bias_act(x, weight, residual=residual),
             "bytes-first, matmul alone": lambda: _plain,
             "cublaslt": lambda: lambda x, weight, residual: torch.addmm(residual, x, weight.T),
+            "quack": peers.quack_linear_residual,
             **_in_turns(lambda x, weight, residual: F.linear(x, weight) + residual),
         },
         ALONE,
@@ -112,7 +118,12 @@ def _swiglu_case(M, N, K):
         arguments,
         linear_traffic(M, N, K, BF16, swiglu=True),
         lambda x, weight: linear_reference(x.double(), weight.double(), activation="swiglu"),
-        {"bytes-first": lambda: linear_swiglu, "bytes-first, matmul alone": lambda: _plain, **_in_turns(_swiglu)},
+        {
+            "bytes-first": lambda: linear_swiglu,
+            "bytes-first, matmul alone": lambda: _plain,
+            "quack": partial(peers.quack_linear, "swiglu"),
+            **_in_turns(_swiglu),
+        },
         ALONE,
     )
 

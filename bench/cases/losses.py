@@ -5,6 +5,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from bench import peers
 from bench.cases import Call, Case, compiled, launch_of, random
 from instruments.backend import device
 from instruments.traffic import Traffic
@@ -39,6 +40,11 @@ def _layer(x, weight, targets):
     return torch.autograd.grad(F.cross_entropy(F.linear(x, weight).float(), targets), (x, weight))
 
 
+def _of_the_sum(logits, targets):
+    """The gradient of the losses' sum in fp64."""
+    return logits.double().softmax(1) - F.one_hot(targets, logits.shape[1])
+
+
 def _dx(x, weight, targets, **options):
     return linear_cross_entropy(x, weight, targets, **options)[1]
 
@@ -67,6 +73,7 @@ def cases() -> list[Case]:
         {
             "bytes-first": lambda: lambda logits, targets: cross_entropy(logits, targets)[None],
             "torch": lambda: lambda logits, targets: F.cross_entropy(logits, targets)[None],
+            "quack": partial(peers.quack_cross_entropy, gradient=False),
             "torch.compile": lambda: compiled(lambda logits, targets: F.cross_entropy(logits, targets)[None]),
         },
     )
@@ -76,12 +83,14 @@ def cases() -> list[Case]:
         BF16,
         lambda: _logits(*LOGITS),
         Traffic({"logits": full}, {"gradient": full}, launches=1),
-        lambda logits, targets: (logits.double().softmax(1) - F.one_hot(targets, cols)) / rows,
+        lambda logits, targets: _of_the_sum(logits, targets) / rows,
         {
             "bytes-first": lambda: lambda logits, targets: cross_entropy_with_gradient(logits, targets)[1],
             "torch": lambda: _with_gradient,
+            "quack": partial(peers.quack_cross_entropy, gradient=True),
             "torch.compile": lambda: compiled(_with_gradient),
         },
+        {"quack": _of_the_sum},
     )
     layer = Case(
         "linear_cross_entropy",
@@ -96,6 +105,8 @@ def cases() -> list[Case]:
             "bytes-first, chunks of 2,048": lambda: partial(_dx, chunk=2048),
             "bytes-first, chunks of 8,448 of the vocabulary": lambda: partial(_dx, vocabulary_chunk=8448),
             "torch": lambda: _layer,
+            "liger": peers.liger_linear_cross_entropy,
+            "quack": peers.quack_linear_cross_entropy,
             "torch.compile": lambda: compiled(_layer),
         },
     )
@@ -104,6 +115,12 @@ def cases() -> list[Case]:
 
 def counter_calls() -> list[Call]:
     return [launch_of(case) for case in cases()]
+
+
+def peak_calls() -> list[Call]:
+    """The gradients of the linear layer: all ways but torch.compile."""
+    layer = cases()[-1]
+    return [launch_of(layer, name) for name in layer.implementations if name != "torch.compile"]
 
 
 def sanitize(rows, cols, width, dtype):
