@@ -69,8 +69,8 @@ def quack_cross_entropy(gradient: bool):
 
 
 def quack_linear_cross_entropy():
-    """(dx, dweight) of the mean loss(x, weight, targets), in chunks of 2,048 tokens: QuACK's default of 4,096 fails where
-    x is as wide."""
+    """(dx, dweight) of the mean loss(x, weight, targets), by chunks of 2,048 tokens; 4,096, the default, fails where x
+    is as wide."""
     _quack_keys()
     from quack.linear_cross_entropy import chunked_linear_cross_entropy
 
