@@ -37,23 +37,26 @@ def relative_loads(experts, num_experts, ignore_top_k, scaled):
     return counts * (num_experts if scaled else 1) / (tokens if ignore_top_k else tokens * top_k)
 
 
-def score_shares(logits, softmax):
+def score_shares(logits, softmax, divided=True):
     """[..., experts]: each expert's score over the sum of the token's scores."""
     scores = np.exp(logits) if softmax else sigmoid(logits)
-    return scores / scores.sum(axis=-1, keepdims=True)
+    return scores / scores.sum(axis=-1, keepdims=True) if divided else scores
 
 
 @returns(loss="fp32")
-def balance_loss(logits, experts, *, ignore_top_k=False, scaled=True, softmax=False):
+def balance_loss(logits, experts, *, ignore_top_k=False, scaled=True, softmax=False, divided=True):
     loads = relative_loads(experts, logits.shape[-1], ignore_top_k, scaled)
-    return (loads * score_shares(logits, softmax).mean(axis=1)).sum(axis=1)
+    return (loads * score_shares(logits, softmax, divided).mean(axis=1)).sum(axis=1)
 
 
 @returns(dlogits="fp32")
-def balance_gradient(logits, experts, *, ignore_top_k=False, scaled=True, softmax=False, mean_of_losses=False):
+def balance_gradient(
+    logits, experts, *, ignore_top_k=False, scaled=True, softmax=False, divided=True, mean_of_losses=False
+):
     loads = relative_loads(experts, logits.shape[-1], ignore_top_k, scaled)[:, None]
-    shares, slope = score_shares(logits, softmax), 1 if softmax else 1 - sigmoid(logits)
-    gradient = shares * slope * (loads - (loads * shares).sum(axis=-1, keepdims=True)) / logits.shape[1]
+    shares, slope = score_shares(logits, softmax, divided), 1 if softmax else 1 - sigmoid(logits)
+    mean_load = (loads * shares).sum(axis=-1, keepdims=True) if divided else 0
+    gradient = shares * slope * (loads - mean_load) / logits.shape[1]
     return gradient / (len(logits) if mean_of_losses else 1)
 
 
@@ -114,7 +117,11 @@ BALANCE = Task(
             "Each token makes top_k choices, shared by all experts.",
             *({"ignore_top_k": True}, {"scaled": False}),
         ),
-        Mistake("the scores were a softmax of the logits", "Here each score is sigmoid(logit).", softmax=True),
+        Mistake(
+            "the shares were a softmax, or scores that were not divided",
+            "A share is sigmoid(logit) over the sum of the sigmoids of its token.",
+            *({"softmax": True}, {"divided": False}),
+        ),
         Mistake("the gradient was that of the mean loss", "Differentiate the sum of all losses.", mean_of_losses=True),
         Mistake("the bias moved in the wrong direction", "Lower it where the load is above the mean.", direction=-1),
         Mistake("the bias moved in proportion to the excess load", "Move it by one step.", proportional=True),
@@ -432,7 +439,14 @@ GROUPED = Task(
 def combine(y, rows, gates, shared, *, weights="right", first_row=0, in_slot_order=False, add_shared=True):
     """weights: which gate weighs a row. first_row: the lowest row that counts."""
     places = np.maximum(rows, 0)
-    factors = {"right": gates, "first": gates[:, :1], "by row": gates.ravel()[places % gates.size], "none": gates**0}
+    sums = np.where(rows >= 0, gates, 0).sum(axis=1, keepdims=True)
+    factors = {
+        "right": gates,
+        "first": gates[:, :1],
+        "by row": gates.ravel()[places % gates.size],
+        "none": gates**0,
+        "renormalized": gates / np.where(sums == 0, 1, sums),
+    }
     values = y[np.arange(rows.size).reshape(rows.shape) if in_slot_order else places]
     values = np.where((rows >= first_row)[..., None], values, 0)
     return (shared if add_shared else 0) + (factors[weights][..., None] * values).sum(axis=1)
@@ -491,7 +505,11 @@ COMBINE = Task(
         Case(f"{MANY} tokens, top-2, 16 wide, bf16", combination(MANY, 2, 16)),
     ),
     mistakes=(
-        Mistake("the gates were left out", "Multiply each row by its gate.", weights="none"),
+        Mistake(
+            "the gates were left out, or renormalized",
+            "Multiply each row by its gate as it is, even if other choices were dropped.",
+            *({"weights": weights} for weights in ("none", "renormalized")),
+        ),
         Mistake(
             "rows were multiplied by the gate of another slot",
             "Choice c of token t has gates[t, c], wherever its row is.",
