@@ -10,9 +10,11 @@ What the stock interpreter does instead, and up to which of the versions that th
   Here both are a tree whose partial sums round, as on a GPU.
 * Booleans saturate where int1 wraps, `tl.maximum`, `tl.minimum` and `tl.clamp` keep a NaN, `tl.fma` rounds twice, `>>`
   turns its operands into signed numbers, and `~` fails for unsigned integers (3.6 and 3.7; 3.9 mends them itself).
+* Inline assembly is refused (3.6 to 3.9). Here the instructions of `PTX` are computed.
 """
 
 import dis
+from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -287,10 +289,22 @@ def _all_ones(self, type):
     return TensorHandle(np.array([-1]).astype(dtype), type.scalar)
 
 
+#: What the interpreter does for the PTX instructions that the kernels name, each of one fp32 number.
+PTX = {"tanh.approx.f32": np.tanh}
+
+
+def _inline_asm(self, asm, constraints, args, types, is_pure, pack):
+    """The result of one instruction of PTX, exactly; the stock builder has none."""
+    if (compute := PTX.get(asm.split()[0])) is None:
+        raise NotImplementedError(f"inline assembly: got {asm!r}, expected one of {', '.join(PTX)} in the interpreter")
+    return SimpleNamespace(get_result=lambda number: TensorHandle(compute(args[0].data), tl.float32))
+
+
 def install():
     """Mend the interpreter's builder and its reductions. The compiler has a builder of its own."""
     builder = stock.InterpreterBuilder
     builder.create_ashr, builder.create_fma, builder.get_all_ones_value = _shift_right, _fma, _all_ones
+    builder.create_inline_asm = _inline_asm
     builder.create_maxnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmax)  # a NaN gives way to a number
     builder.create_minnumf = lambda self, lhs, rhs: self.binary_op(lhs, rhs, np.fmin)
     builder.get_bf16 = lambda self, value: TensorHandle(narrow(np.array([value], dtype=np.float32)), tl.bfloat16)

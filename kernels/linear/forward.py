@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from instruments.backend import cdiv, mode, tl, triton
+from instruments.backend import cdiv, tl, triton
 from kernels.elementwise.bias_gelu import CUBIC, TWO_U, gelu
 from kernels.matmul import persistent
 from kernels.matmul.persistent import aligned, count_tiles, is_describable
@@ -69,7 +69,7 @@ def silu(z):
 
 @triton.jit
 def gelu_approximate(z):
-    """GELU with one SFU instruction, tanh.approx, where gelu() takes two, an exp2 and a reciprocal. PTX only.
+    """GELU with one SFU instruction, tanh.approx, where gelu() takes two, an exp2 and a reciprocal. NVIDIA only.
 
     The tanh is off by 2**-11 at most, so the result by 2**-12 |z|: a sixteenth of bf16's largest rounding error.
     """
@@ -177,7 +177,7 @@ def linear_persistent_kernel(
     M, N, K,
     alpha, beta,
     tiles,
-    ACTIVATION: tl.constexpr, APPROXIMATE: tl.constexpr, GROUP_M: tl.constexpr,
+    ACTIVATION: tl.constexpr, GROUP_M: tl.constexpr,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Many tiles per program: descriptors of x [M, K], weight [N, K], and of residual and y, [M, N] or with SwiGLU
@@ -198,8 +198,8 @@ def linear_persistent_kernel(
             y.store([row, tile_n * HALF], (alpha * swiglu_pairs(acc, BLOCK_M, BLOCK_N)).to(y.dtype))
         else:  # in two halves, which share one buffer of half the size
             left, right = tl.split(tl.permute(tl.reshape(acc, (BLOCK_M, 2, HALF)), (0, 2, 1)))
-            left = alpha * activate(left, ACTIVATION, APPROXIMATE)
-            right = alpha * activate(right, ACTIVATION, APPROXIMATE)
+            left = alpha * activate(left, ACTIVATION, y.dtype == tl.bfloat16)
+            right = alpha * activate(right, ACTIVATION, y.dtype == tl.bfloat16)
             if residual is not None:
                 left += beta * residual.load([row, col]).to(tl.float32)
                 right += beta * residual.load([row, col + HALF]).to(tl.float32)
@@ -279,8 +279,7 @@ def launch(x, weight, bias, residual, y, plan: LinearPlan, activation, alpha, be
         M, N, K,
         float(alpha), float(beta),
         count_tiles(plan.tile, M, N),
-        ACTIVATION=activation, APPROXIMATE=mode() == "compiled" and y.dtype == torch.bfloat16,
-        GROUP_M=GROUP_M, **plan.tile,
+        ACTIVATION=activation, GROUP_M=GROUP_M, **plan.tile,
     )  # fmt: skip
 
 

@@ -860,3 +860,18 @@ def test_backwards_programs_and_the_lanes_of_an_atomic_come_in_the_reverse_order
         found[backwards] = places.tolist()
         assert counter.item() == 8
     assert found == {False: [*range(8)], True: [*range(8)][::-1]}
+
+
+@triton.jit
+def ptx_kernel(x_ptr, ASM: tl.constexpr):
+    at = x_ptr + tl.arange(0, 4)
+    tl.store(at, tl.inline_asm_elementwise(ASM, "=f,f", [tl.load(at)], dtype=tl.float32, is_pure=True, pack=1))
+
+
+def test_inline_assembly_is_computed_for_the_instructions_that_kernels_name():
+    x = torch.tensor([-3.0, 0.0, 0.5, float("nan")])
+    expected = x.tanh()
+    ptx_kernel[(1,)](x, "tanh.approx.f32 $0, $1;")
+    torch.testing.assert_close(x, expected, equal_nan=True)
+    with pytest.raises(Exception, match=r"inline assembly: got 'sin.approx.f32 \$0, \$1;', expected one of tanh"):
+        ptx_kernel[(1,)](x, "sin.approx.f32 $0, $1;")
