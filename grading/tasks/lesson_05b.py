@@ -234,7 +234,7 @@ def statistics_bytes(x, eps, parts):
     return {"x": x.nbytes, "returned 0": per_row, "returned 1": per_row, **both}
 
 
-EMPTY = "The last part is empty here: its mean and deviations are 0, its count is 0, and 0 / 0 is NaN."
+EMPTY = "Here the row ends before the last part: that part is empty, its mean and deviations are 0, and 0 / 0 is NaN."
 STATISTICS = Task(
     id="05b.3",
     title="Split a row among programs",
@@ -245,7 +245,9 @@ STATISTICS = Task(
         *row_cases(partial(split, 3)),
         Case("2 x 5000 fp32 in 5 parts, all full", split(5, 2, 5000, "fp32")),
         Case("3 x 9 fp32 in 4 parts, the last one empty", split(4, 3, 9, "fp32"), hint=EMPTY),
-        Case("2 x 25 bf16 in 12 parts, the last two of one element and of none", split(12, 2, 25, "bf16"), hint=EMPTY),
+        Case(
+            "2 x 25 bf16 in 12 parts, one of one element, then three empty ones", split(12, 2, 25, "bf16"), hint=EMPTY
+        ),
         Case("2 x 600 bf16 in one part", split(1, 2, 600, "bf16")),
         Case("1 x 20000 fp16 in 150 parts", split(150, 1, 20000, "fp16")),
         Case(
@@ -311,8 +313,8 @@ STATISTICS = Task(
     hints={
         "traffic": "The first kernel loads its part of x once and takes both sums from registers. The second kernel "
         "loads means and deviations of the parts and nothing else: their counts follow from cols and width.",
-        "values": "Is it NaN? The count of an empty part is 0, and 0 / 0 is NaN. Otherwise follow the card's example by "
-        "hand: which count, mean and deviations has each part?",
+        "values": "Is it NaN? The count of an empty part is 0, and 0 / 0 is NaN. Otherwise follow the card's example "
+        "by hand: which count, mean and deviations has each part?",
     },
 )
 
