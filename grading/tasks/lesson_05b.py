@@ -1,9 +1,11 @@
 """Exercise 05b: the statistics of LayerNorm, merged from parts of a row, kept by a kernel that normalises, and taken
-from one read of a row of any width."""
+from one read of a row that several programs share."""
+
+from functools import partial
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, Task, returns, tensor
+from grading.tasks import TILE, Case, Mistake, Task, ceil, returns, tensor
 from grading.tasks.properties import row_cases
 
 EXERCISE = "05b_layernorm"
@@ -177,74 +179,122 @@ NORMALISE = Task(
     },
 )
 
-# ---------------------------------------------------------------- 05b.3 both statistics in one read
+# ---------------------------------------------------------------- 05b.3 a row split among programs
 
 
-@returns(mean="fp32", scale="fp32")
-def statistics(x, eps, *, within=0, padding=0, weighted=True, divide="cols", inverse=True):
-    """The mean of each row and 1 / sqrt(var + eps).
+@returns(mean="fp32", scale="fp32", part_means="fp32", part_deviations="fp32")
+def statistics(
+    x,
+    eps,
+    parts,
+    *,
+    padding=0,
+    overrun=0,
+    divisor="count",
+    weights="count",
+    between="count",
+    divide="cols",
+    inverse=True,
+):
+    """The mean of each row and 1 / sqrt(var + eps), merged from the mean and the squared deviations of each part.
 
-    within: the width of tiles whose elements each have a mean of their own, where squared deviations are measured from
-    those only. padding: the width of tiles whose masked-out elements count as zeros. weighted: whether those means are
-    averaged by their counts.
+    padding: the width of a tile whose masked-out elements count as zeros in the deviations. overrun: the width of a
+    tile that reads on beyond its part. divisor: what the sum of a part is divided by. weights: how the parts' means are
+    averaged. between: the weight of the squared distance between a part's mean and the row's.
     """
     rows, cols = x.shape
-    width = within or padding or cols
-    filled = np.pad(x, ((0, 0), (0, -cols % width)))
-    if within or padding:
-        inside = (np.arange(filled.shape[1]) < cols).reshape(-1, width)
-        tiles = filled.reshape(rows, -1, width)
-        count = inside.sum(axis=0)
-        means = tiles.sum(axis=1) / (len(inside) if padding else np.maximum(count, 1))
-        mean = (means * count).sum(axis=1) / cols if weighted else means[:, count > 0].mean(axis=1)
-        squares = (((tiles - means[:, None]) * (padding > 0 or inside)) ** 2).sum(axis=(1, 2))
-        if padding or not weighted:
-            squares = squares + (count * (means - mean[:, None]) ** 2).sum(axis=1)
-    else:
-        mean = x.sum(axis=1) / cols
-        squares = ((x - mean[:, None]) ** 2).sum(axis=1)
+    width = ceil(cols, parts)
+    starts = np.arange(parts) * width
+    count = np.clip(cols - starts, 0, width)
+    means, deviations = np.zeros((rows, parts)), np.zeros((rows, parts))
+    for part, (start, n) in enumerate(zip(starts, count)):
+        elements = x[:, start : start + max(width, overrun)]
+        over = {"count": max(n, 1), "width": width, "read": max(elements.shape[1], 1)}[divisor]
+        means[:, part] = elements.sum(axis=1) / over
+        distance = elements - means[:, part, None]
+        deviations[:, part] = (distance**2).sum(axis=1) + max(padding - n, 0) * means[:, part] ** 2
+    weight = {"count": count, "all": np.ones(parts), "filled": np.minimum(count, 1)}[weights]
+    mean = (means * weight).sum(axis=1) / weight.sum()
+    apart = {"count": count, "one": np.minimum(count, 1), "none": 0 * count}[between] * (means - mean[:, None]) ** 2
+    squares = (deviations + apart).sum(axis=1)
     root = np.sqrt(squares / {"cols": cols, "less one": max(cols - 1, 1), "none": 1}[divide] + eps)
-    return mean, 1 / root if inverse else root
+    return mean, 1 / root if inverse else root, means, deviations
 
 
-def statistics_bytes(x, eps):
-    return {"x": x.nbytes, "returned 0": 4 * x.shape[0], "returned 1": 4 * x.shape[0]}
+def split(parts, *sizes, **more):
+    """Inputs of 05b.2 and the number of parts."""
+    make = inputs(*sizes, **more)
+    return lambda rng: {**make(rng), "parts": parts}
 
 
-CANCELS = "Here mean(x * x) - mean * mean cancels: subtract a mean before you square."
+def statistics_bytes(x, eps, parts):
+    """x once, the results once; the statistics of the parts are written, and read by the second kernel."""
+    per_row, per_part = 4 * x.shape[0], 8 * x.shape[0] * parts
+    both = {"returned 2": per_part, "returned 3": per_part}
+    return {"x": x.nbytes, "returned 0": per_row, "returned 1": per_row, **both}
+
+
+EMPTY = "Here the row ends before the last part: that part is empty, its mean and deviations are 0, and 0 / 0 is NaN."
 STATISTICS = Task(
     id="05b.3",
-    title="Both statistics in one read",
+    title="Split a row among programs",
     points=5,
     functions={"statistics": statistics},
     kernel=True,
     cases=(
-        *row_cases(inputs),
-        Case("2 x 5000 fp32, a ragged last tile", inputs(2, 5000, "fp32")),
-        Case("2 x 9001 bf16", inputs(2, 9001, "bf16")),
+        *row_cases(partial(split, 3)),
+        Case("2 x 5000 fp32 in 5 parts, all full", split(5, 2, 5000, "fp32")),
+        Case("3 x 9 fp32 in 4 parts, the last one empty", split(4, 3, 9, "fp32"), hint=EMPTY),
         Case(
-            "2 x 20001 fp32, a mean of 100 standard deviations",
-            inputs(2, 20001, "fp32", mean=200.0, std=2.0),
-            hint=CANCELS,
+            "2 x 25 bf16 in 12 parts, one of one element, then three empty ones", split(12, 2, 25, "bf16"), hint=EMPTY
         ),
-        Case("1 x 40000 fp16, small values, eps 0.001", inputs(1, 40000, "fp16", mean=0.01, std=0.01, eps=1e-3)),
+        Case("2 x 600 bf16 in one part", split(1, 2, 600, "bf16")),
+        Case("1 x 20000 fp16 in 150 parts", split(150, 1, 20000, "fp16")),
+        Case(
+            "2 x 20001 fp32 in 12 parts, a mean of 100 standard deviations",
+            split(12, 2, 20001, "fp32", mean=200.0, std=2.0),
+            hint="Here mean(x * x) - mean * mean cancels, in a part and in the merge: subtract a mean before you "
+            "square.",
+        ),
+        Case(
+            "1 x 40000 fp16 in 16 parts, small values, eps 0.001",
+            split(16, 1, 40000, "fp16", mean=0.01, std=0.01, eps=1e-3),
+        ),
     ),
     mistakes=(
         Mistake(
-            "the distance between the means was left out",
-            "An accumulator with n values whose mean is d away from the row's lacks n * d**2.",
-            within=TILE,
+            "a program read on beyond the end of its part",
+            "A tile is a power of two and may be wider than the part: mask with the end of the part as well as with "
+            "cols.",
+            {"overrun": TILE},
+            {"overrun": TILE, "divisor": "read"},
         ),
         Mistake(
-            "the means were averaged without their counts",
-            "In a ragged last tile some accumulators get one value less: weight each mean by its count.",
-            within=TILE,
-            weighted=False,
-        ),
-        Mistake(
-            "the masked-out elements of the last tile counted as zeros",
-            "A masked-out element must change neither the mean nor the deviations: set its delta to 0.",
+            "the masked-out elements of the tile counted in the deviations",
+            "A masked-out element holds 0, so x - mean is -mean there: set it to 0 before the second sum.",
             padding=TILE,
+        ),
+        Mistake(
+            "the sum of a part was divided by the width of a full part",
+            "A ragged part has fewer than width elements: divide by its own count.",
+            divisor="width",
+        ),
+        Mistake(
+            "the distance between the means was left out",
+            "Each part measured from its own mean. A part of n elements whose mean is d away from the row's lacks "
+            "n * d**2.",
+            between="none",
+        ),
+        Mistake(
+            "the squared distance between the means was not multiplied by the count",
+            "Each of a part's n elements lies that far from the row's mean: add n * d**2, not d**2.",
+            between="one",
+        ),
+        Mistake(
+            "the means of the parts were averaged without their counts",
+            "A ragged part has fewer elements, an empty one none: weight each mean by its count.",
+            {"weights": "all"},
+            {"weights": "filled"},
         ),
         Mistake(
             "the variance was not divided by the number of columns",
@@ -261,8 +311,10 @@ STATISTICS = Task(
     minimum_bytes=statistics_bytes,
     max_tile=4096,
     hints={
-        "traffic": "Read x once: carry a mean and a sum of squared deviations from tile to tile.",
-        "values": "Follow one accumulator by hand: values 1, 2 and 6 in three tiles have the mean 3 and the sum 14.",
+        "traffic": "The first kernel loads its part of x once and takes both sums from registers. The second kernel "
+        "loads means and deviations of the parts and nothing else: their counts follow from cols and width.",
+        "values": "Is it NaN? The count of an empty part is 0, and 0 / 0 is NaN. Otherwise follow the card's example "
+        "by hand: which count, mean and deviations has each part?",
     },
 )
 

@@ -1,34 +1,45 @@
-# wrong, mistake: set its delta to 0
+# wrong, mistake: set it to 0 before the second sum
 import torch
 from instruments.backend import tl, triton
 
 
 @triton.jit
-def statistics_kernel(x_ptr, mean_ptr, scale_ptr, x_row_stride, cols, eps, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
+def part_kernel(x_ptr, means_ptr, deviations_ptr, x_row_stride, cols, parts, width, BLOCK: tl.constexpr):
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    start = part * width
+    count = tl.maximum(tl.minimum(cols - start, width), 0)
     columns = tl.arange(0, BLOCK)
-    mean = tl.zeros([BLOCK], dtype=tl.float32)  # a mean for each element of the tile
-    deviations = tl.zeros([BLOCK], dtype=tl.float32)  # and its sum of squared deviations
-    steps = 0.0
-    for start in range(0, cols, BLOCK):
-        inside = start + columns < cols
-        x = tl.load(x_ptr + row * x_row_stride + start + columns, mask=inside, other=0.0).to(tl.float32)
-        steps += 1.0
-        delta = x - mean  # a masked element changes nothing
-        mean += delta / steps
-        deviations += delta * delta * ((steps - 1.0) / steps)
-    count = tl.maximum(tl.cdiv(cols - columns, BLOCK), 0).to(tl.float32)
-    row_mean = tl.sum(mean * count) / cols
-    away = mean - row_mean
-    variance = tl.sum(deviations + count * away * away) / cols
-    tl.store(mean_ptr + row, row_mean)
+    inside = columns < count
+    x = tl.load(x_ptr + row * x_row_stride + start + columns, mask=inside, other=0.0).to(tl.float32)
+    mean = tl.sum(x) / tl.maximum(count, 1)
+    centered = x - mean
+    tl.store(means_ptr + row * parts + part, mean)
+    tl.store(deviations_ptr + row * parts + part, tl.sum(centered * centered))
+
+
+@triton.jit
+def merge_kernel(means_ptr, deviations_ptr, mean_ptr, scale_ptr, cols, parts, width, eps, PARTS: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    part = tl.arange(0, PARTS)
+    count = tl.maximum(tl.minimum(cols - part * width, width), 0).to(tl.float32)
+    means = tl.load(means_ptr + row * parts + part, mask=part < parts, other=0.0)
+    deviations = tl.load(deviations_ptr + row * parts + part, mask=part < parts, other=0.0)
+    mean = tl.sum(means * count) / cols
+    apart = means - mean
+    variance = tl.sum(deviations + count * apart * apart) / cols
+    tl.store(mean_ptr + row, mean)
     tl.store(scale_ptr + row, tl.rsqrt(variance + eps))
 
 
-def statistics(x, eps):
+def statistics(x, eps, parts):
     rows, cols = x.shape
     mean = torch.empty(rows, dtype=torch.float32, device=x.device)
-    scale = torch.empty(rows, dtype=torch.float32, device=x.device)
-    BLOCK = min(4096, triton.next_power_of_2(cols))
-    statistics_kernel[(rows,)](x, mean, scale, x.stride(0), cols, eps, BLOCK=BLOCK, num_warps=8)
-    return mean, scale
+    scale = torch.empty_like(mean)
+    means = torch.empty(rows, parts, dtype=torch.float32, device=x.device)
+    deviations = torch.empty_like(means)
+    width = triton.cdiv(cols, parts)
+    BLOCK = triton.next_power_of_2(width)
+    part_kernel[(rows, parts)](x, means, deviations, x.stride(0), cols, parts, width, BLOCK=BLOCK)
+    PARTS = triton.next_power_of_2(parts)
+    merge_kernel[(rows,)](means, deviations, mean, scale, cols, parts, width, eps, PARTS=PARTS)
+    return mean, scale, means, deviations
