@@ -275,37 +275,26 @@ STATISTICS = Task(
             padding=TILE,
         ),
         Mistake(
-            "the sum of a part was divided by the width of a full part",
-            "A ragged part has fewer than width elements: divide by its own count.",
-            divisor="width",
-        ),
-        Mistake(
-            "the distance between the means was left out",
-            "Each part measured from its own mean. A part of n elements whose mean is d away from the row's lacks "
-            "n * d**2.",
-            between="none",
-        ),
-        Mistake(
-            "the squared distance between the means was not multiplied by the count",
-            "Each of a part's n elements lies that far from the row's mean: add n * d**2, not d**2.",
-            between="one",
-        ),
-        Mistake(
-            "the means of the parts were averaged without their counts",
-            "A ragged part has fewer elements, an empty one none: weight each mean by its count.",
+            "a ragged or an empty part counted as much as a full one",
+            "A ragged part has fewer than width elements, an empty one none: divide its sum by its own count, and "
+            "weight its mean by that count.",
+            {"divisor": "width"},
             {"weights": "all"},
             {"weights": "filled"},
         ),
         Mistake(
-            "the variance was not divided by the number of columns",
-            "The variance is the mean of the squared deviations: divide by cols, not by cols - 1.",
-            {"divide": "none"},
-            {"divide": "less one"},
+            "the distance between the means was left out, or not multiplied by the count",
+            "A part measured from its own mean. With n elements and a mean that is d away from the row's, it lacks "
+            "n * d**2.",
+            {"between": "none"},
+            {"between": "one"},
         ),
         Mistake(
-            "the scale is the square root itself, not one over it",
-            "Use tl.rsqrt, or divide by the root.",
-            inverse=False,
+            "the scale is not 1 / sqrt(var + eps)",
+            "Divide the squared deviations by cols, not by cols - 1, add eps, and take one over the root.",
+            {"divide": "none"},
+            {"divide": "less one"},
+            {"inverse": False},
         ),
     ),
     minimum_bytes=statistics_bytes,

@@ -1,4 +1,4 @@
-# wrong, mistake: lacks n * d**2
+# wrong, mistake: it lacks n * d**2
 import torch
 from instruments.backend import tl, triton
 

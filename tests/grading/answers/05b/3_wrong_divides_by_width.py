@@ -1,4 +1,4 @@
-# wrong, mistake: divide by its own count
+# wrong, mistake: divide its sum by its own count
 import torch
 from instruments.backend import tl, triton
 

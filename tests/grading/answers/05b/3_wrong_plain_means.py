@@ -1,4 +1,4 @@
-# wrong, mistake: weight each mean by its count
+# wrong, mistake: weight its mean by that count
 import torch
 from instruments.backend import tl, triton
 
