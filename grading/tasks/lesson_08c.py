@@ -1,6 +1,5 @@
-"""Exercise 08c: cycles of a tile of scores and their overlap, and a causal kernel with descriptors and two loops."""
+"""Exercise 08c: cycles of a tile of scores and their schedule, and a causal kernel with descriptors and two loops."""
 
-import heapq
 import math
 
 import numpy as np
@@ -33,15 +32,16 @@ def tile_overlap(tensor, sfus, issue, active, *, bound="longest", of_whole=False
     return serial, perfect, measured, (serial - measured) / (serial if of_whole else serial - perfect)
 
 
-@returns("last_end")
-def last_end(work, slots, *, waves=False):
-    """When the last of some programs ends, each of which starts in the first slot that is free."""
-    if waves:
-        return sum(max(work[at : at + slots]) for at in range(0, len(work), slots))
-    ends = [0] * slots
-    for each in work:
-        heapq.heapreplace(ends, ends[0] + each)
-    return max(ends)
+@returns("in_order", "one_ahead")
+def tensor_busy(tiles, matmul, softmax, *, steady=False, under=1):
+    """Shares of the time in which the tensor cores work for a warpgroup: each step after the one before, and the scores
+    of the next tile queued ahead.
+
+    steady: without the first softmax and the last matmul. under: how many matmuls a softmax runs under.
+    """
+    work, step = 2 * tiles * matmul, (2 - under) * matmul + max(softmax, under * matmul)
+    whole = tiles * step if steady else 2 * matmul + softmax + (tiles - 1) * step
+    return work / (tiles * (2 * matmul + softmax)), work / whole
 
 
 def of_tile(rng):
@@ -68,28 +68,35 @@ def of_profile(longest, least=0.05, most=0.9):
     return make
 
 
-def of_programs(longest_first):
+def of_schedule(least, most, tiles):
+    """least, most: of softmax, in matmuls."""
+
     def make(rng):
-        tiles, heads = int(rng.integers(20, 40)), int(rng.integers(3, 7))
-        work = list(range(1, tiles + 1)) * heads
-        return {"work": work[::-1] if longest_first else work, "slots": int(rng.integers(7, 19))}
+        matmul = 32.0 * int(rng.integers(4, 17))
+        return {
+            "tiles": int(rng.integers(*tiles)),
+            "matmul": matmul,
+            "softmax": round(matmul * rng.uniform(least, most)),
+        }
 
     return make
 
 
 CYCLES = Task(
     id="08c.1",
-    title="Count the cycles of a tile, and the end of a grid",
+    title="Count the cycles of a tile, and what overlap gains",
     points=3,
-    functions={"tile_cycles": tile_cycles, "tile_overlap": tile_overlap, "last_end": last_end},
+    functions={"tile_cycles": tile_cycles, "tile_overlap": tile_overlap, "tensor_busy": tensor_busy},
     cases=(
         *(Case(f"tile_cycles, {which} tile", of_tile, "tile_cycles") for which in ("some", "another")),
         Case("tile_overlap, tensor cores longest", of_profile("tensor"), "tile_overlap"),
         Case("tile_overlap, SFUs longest", of_profile("sfus"), "tile_overlap"),
         Case("tile_overlap, issue slots longest", of_profile("issue"), "tile_overlap"),
         Case("tile_overlap, slower than one after another", of_profile("issue", -0.5, -0.1), "tile_overlap"),
-        Case("last_end, short programs first", of_programs(False), "last_end"),
-        Case("last_end, long programs first", of_programs(True), "last_end"),
+        Case("tensor_busy, softmax shorter than a matmul", of_schedule(0.3, 0.9, (2, 9)), "tensor_busy"),
+        Case("tensor_busy, softmax longer than a matmul", of_schedule(1.1, 1.8, (3, 9)), "tensor_busy"),
+        Case("tensor_busy, softmax longer than both matmuls", of_schedule(2.2, 4, (10, 70)), "tensor_busy"),
+        Case("tensor_busy, one tile", of_schedule(0.5, 2, (1, 2)), "tensor_busy"),
     ),
     mistakes=(
         Mistake(
@@ -109,9 +116,11 @@ CYCLES = Task(
             of_whole=True,
         ),
         Mistake(
-            "programs were run in waves",
-            "A program does not wait for the others of a wave: it starts when the first slot is free.",
-            waves=True,
+            "the overlap of softmax was taken for perfect",
+            "Draw three tiles: nothing runs beside the first softmax and the last O, and a softmax waits for its "
+            "own S, so the O of the tile before is all that runs beside it.",
+            {"steady": True},
+            {"under": 2},
         ),
     ),
     hints={

@@ -11,11 +11,17 @@ def tile_overlap(tensor, sfus, issue, active):
     return alone, together, took, 1 - (took - together) / (alone - together)
 
 
-def last_end(work, slots):
-    time, waiting, running = 0, list(work), []
-    while waiting or running:
-        while waiting and len(running) < slots:
-            running.append(time + waiting.pop(0))
-        time = min(running)
-        running.remove(time)
-    return time
+def tensor_busy(tiles, matmul, softmax):
+    def whole(ahead):
+        free, ready = 0.0, 0.0
+        for tile in range(tiles):
+            begin = max(free, ready)
+            if not ahead:
+                free = begin + matmul + softmax + matmul
+                continue
+            scores = begin + matmul
+            free = scores + (matmul if tile else 0)
+            ready = scores + softmax
+        return max(free, ready) + matmul if ahead else free
+
+    return tuple(2.0 * tiles * matmul / whole(ahead) for ahead in (False, True))

@@ -1,7 +1,4 @@
 # wrong, mistake: the tensor cores were taken for the bound
-import heapq
-
-
 def tile_cycles(queries, keys, head_dim, instructions, warps):
     scores = queries * keys
     return scores * head_dim / 1024, scores / 16, warps / 4 * instructions
@@ -12,8 +9,6 @@ def tile_overlap(tensor, sfus, issue, active):
     return serial, perfect, measured, (serial - measured) / (serial - perfect)
 
 
-def last_end(work, slots):
-    heap = [0] * slots
-    for w in work:
-        heapq.heappush(heap, heapq.heappop(heap) + w)
-    return max(heap)
+def tensor_busy(tiles, matmul, softmax):
+    step = matmul + max(matmul, softmax)
+    return 2 * matmul / (2 * matmul + softmax), 2 * tiles * matmul / (2 * matmul + softmax + (tiles - 1) * step)

@@ -1,4 +1,4 @@
-# wrong, mistake: programs were run in waves
+# wrong, mistake: the overlap of softmax was taken for perfect
 def tile_cycles(queries, keys, head_dim, instructions, warps):
     return 4 * queries * keys * head_dim / 4096, queries * keys / 16, instructions * warps / 4
 
@@ -8,5 +8,6 @@ def tile_overlap(tensor, sfus, issue, active):
     return serial, perfect, measured, (serial - measured) / (serial - perfect)
 
 
-def last_end(work, slots):
-    return sum(max(work[i : i + slots]) for i in range(0, len(work), slots))
+def tensor_busy(tiles, matmul, softmax):
+    whole = 2 * matmul + softmax + (tiles - 1) * max(2 * matmul, softmax)
+    return 2 * matmul / (2 * matmul + softmax), 2 * tiles * matmul / whole
