@@ -118,9 +118,11 @@ def moved(rows, cols, itemsize, matrices, per_row, weights, row_bytes, in_bytes)
 
 
 @returns("bytes")
-def eager_bytes(rows, cols, itemsize, *, weights=1, row_bytes=4, in_bytes=True):
-    """Five PyTorch operations."""
-    return moved(rows, cols, itemsize, 7, 4, weights, row_bytes, in_bytes)
+def eager_bytes(rows, cols, itemsize, *, weights=1, row_bytes=4, in_bytes=True, wide=True):
+    """Seven PyTorch operations in fp32, the first and the last of which convert. wide: fp32 has 4 bytes."""
+    converted = 2 * rows * cols * (itemsize if in_bytes else 1)
+    row_bytes = itemsize if row_bytes == "itemsize" else row_bytes
+    return converted + moved(rows, cols, 4 if wide else itemsize, 9, 4, weights, row_bytes, in_bytes)
 
 
 @returns("bytes")
@@ -146,7 +148,7 @@ COUNT = Task(
     points=3,
     functions=VARIANTS,
     cases=tuple(
-        Case(f"{function}, elements of {size} bytes", sizes(size), function) for function in VARIANTS for size in (2, 4)
+        Case(f"{function}, elements of {size} bytes", sizes(size), function) for function in VARIANTS for size in (1, 2)
     ),
     mistakes=(
         Mistake(
@@ -160,6 +162,11 @@ COUNT = Task(
             *({"row_bytes": size} for size in (0, "itemsize")),
         ),
         Mistake("elements were counted, not bytes", "Multiply by the bytes of an element.", in_bytes=False),
+        Mistake(
+            "the fp32 tensors were counted with itemsize",
+            "After x.float(), every element has 4 bytes, until the last operation converts back.",
+            wide=False,
+        ),
     ),
     hints={"values": "List each step with what it reads and what it writes, then add up."},
 )

@@ -7,4 +7,8 @@ def total(passes, per_row):
     return lambda rows, cols, itemsize: (passes * rows * cols + cols) * itemsize + 4 * per_row * rows
 
 
-eager_bytes, two_pass_bytes, resident_bytes = total(7, 4), total(3, 1), total(2, 1)
+two_pass_bytes, resident_bytes = total(3, 1), total(2, 1)
+
+
+def eager_bytes(rows, cols, itemsize):
+    return (2 * itemsize + 36) * rows * cols + 4 * cols + 16 * rows

@@ -8,8 +8,8 @@ def of(*tensors):
 
 
 def eager_bytes(rows, cols, itemsize):
-    m, v, gain = (rows * cols, itemsize), (rows, 4), (cols, itemsize)
-    return of(m, m) + of(m, v) + of(v, v) + of(m, v, m) + of(m, gain, m)
+    x, m, v, gain = (rows * cols, itemsize), (rows * cols, 4), (rows, 4), (cols, 4)
+    return of(x, m) + of(m, m) + of(m, v) + of(v, v) + of(m, v, m) + of(m, gain, m) + of(m, x)
 
 
 def resident_bytes(rows, cols, itemsize):

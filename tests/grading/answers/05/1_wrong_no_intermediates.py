@@ -4,13 +4,7 @@ from instruments.backend import tl, triton
 
 
 def eager_bytes(rows, cols, itemsize):
-    matrix = rows * cols * itemsize
-    square = matrix + matrix
-    mean = matrix + 4 * rows
-    scale = 4 * rows + 4 * rows
-    normed = matrix + 4 * rows + matrix
-    y = matrix + cols * itemsize + matrix
-    return 3 * matrix + cols * itemsize + 16 * rows
+    return (itemsize + itemsize + 4) * rows * cols + 4 * cols + 16 * rows
 
 
 def two_pass_bytes(rows, cols, itemsize):

@@ -4,13 +4,15 @@ from instruments.backend import tl, triton
 
 
 def eager_bytes(rows, cols, itemsize):
-    matrix = rows * cols * itemsize
+    x, matrix = rows * cols * itemsize, 4 * rows * cols
+    wide = x + matrix
     square = matrix + matrix
     mean = matrix + 4 * rows
     scale = 4 * rows + 4 * rows
     normed = matrix + 4 * rows + matrix
-    y = matrix + cols * itemsize + matrix
-    return square + mean + scale + normed + y
+    gained = matrix + 4 * cols + matrix
+    y = matrix + x
+    return wide + square + mean + scale + normed + gained + y
 
 
 def two_pass_bytes(rows, cols, itemsize):
@@ -24,5 +26,5 @@ def resident_bytes(rows, cols, itemsize):
 
 
 def eager_bytes(rows, cols, itemsize):
-    """Five PyTorch operations."""
-    return (7 * rows * cols + rows * cols) * itemsize + 4 * rows * 4
+    """Each row reads the gain again."""
+    return (2 * itemsize + 36 + 4) * rows * cols + 16 * rows
