@@ -22,8 +22,9 @@ import msgspec
 import torch
 from tqdm import tqdm
 
-from bench.cases import names_in, random
+from bench.cases import Case, names_in, random
 from bench.cases.linear import gelu_case
+from bench.cases.losses import LAYER, layer_case
 from bench.run import need_same, relative_error, versions
 from instruments import ops, results, timing
 from instruments.backend import device
@@ -71,8 +72,7 @@ def _matmul(implementation: str, function: Callable, n: int) -> Run:
     return Run("matmul", implementation, (n,) * 3, traffic, arguments, lambda a, b: a.double() @ b.double(), function)
 
 
-def _linear(implementation: str, n: int) -> Run:
-    case = gelu_case(n, n, n)
+def _of_case(case: Case, implementation: str) -> Run:
     function = case.implementations[implementation]()
     return Run(case.kernel, implementation, case.shape, case.traffic, case.arguments, case.reference, function)
 
@@ -80,11 +80,13 @@ def _linear(implementation: str, n: int) -> Run:
 def runs(small: bool) -> list[Run]:
     """What is run for seconds, at tiny sizes if `small`."""
     side, rows, n = (64, 8, 64) if small else (8192, 32768, 8192)
+    last_layer = (8, 40, 64) if small else LAYER
     return [
         _copy("torch", lambda x: x + 0, rows, side),
         _matmul("torch", torch.matmul, n),
         _matmul("bytes-first", matmul, n),
-        *(_linear(name, n) for name in ("bytes-first", "cublaslt")),
+        *(_of_case(gelu_case(n, n, n), name) for name in ("bytes-first", "cublaslt")),
+        *(_of_case(layer_case(*last_layer), name) for name in ("bytes-first", "torch")),
     ]
 
 
@@ -98,7 +100,8 @@ def measure(run: Run, data: str) -> Sustained | None:
     args = run.arguments()
     if data == "zeros":
         args = tuple(torch.zeros_like(tensor) for tensor in args)
-        error = run.function(*args).abs().max().item()
+        result = run.function(*args)
+        error = (result[0] if isinstance(result, tuple) else result).abs().max().item()
     else:
         error = relative_error(run.function(*args), run.reference(*args))
     assert math.isfinite(error) and error <= LIMITS["bf16"], f"{run.name}, {data}: error {error:.1e}"

@@ -60,6 +60,28 @@ def _layer_reference(x, weight, targets):
     return torch.cat(parts).double()
 
 
+def layer_case(rows: int, cols: int, width: int) -> Case:
+    """The gradients of a linear layer with its loss: x [rows, width], weight [cols, width]."""
+    return Case(
+        "linear_cross_entropy",
+        (rows, cols, width),
+        BF16,
+        lambda: (random(rows, width, dtype=BF16), random(cols, width, dtype=BF16) * width**-0.5, _targets(rows, cols)),
+        linear_cross_entropy_traffic(rows, cols, width, BF16),
+        _layer_reference,
+        {
+            "bytes-first": lambda: _dx,
+            "bytes-first, chunks of 1,024": lambda: partial(_dx, chunk=1024),
+            "bytes-first, chunks of 2,048": lambda: partial(_dx, chunk=2048),
+            "bytes-first, chunks of 8,448 of the vocabulary": lambda: partial(_dx, vocabulary_chunk=8448),
+            "torch": lambda: _layer,
+            "liger": peers.liger_linear_cross_entropy,
+            "quack": peers.quack_linear_cross_entropy,
+            "torch.compile": lambda: compiled(_layer),
+        },
+    )
+
+
 def cases() -> list[Case]:
     rows, cols = LOGITS
     full = rows * cols * BF16.itemsize
@@ -92,25 +114,7 @@ def cases() -> list[Case]:
         },
         {"quack": _of_the_sum},
     )
-    layer = Case(
-        "linear_cross_entropy",
-        LAYER,
-        BF16,
-        lambda: (random(8192, 4096, dtype=BF16), random(cols, 4096, dtype=BF16) * 4096**-0.5, _targets(8192, cols)),
-        linear_cross_entropy_traffic(8192, cols, 4096, BF16),
-        _layer_reference,
-        {
-            "bytes-first": lambda: _dx,
-            "bytes-first, chunks of 1,024": lambda: partial(_dx, chunk=1024),
-            "bytes-first, chunks of 2,048": lambda: partial(_dx, chunk=2048),
-            "bytes-first, chunks of 8,448 of the vocabulary": lambda: partial(_dx, vocabulary_chunk=8448),
-            "torch": lambda: _layer,
-            "liger": peers.liger_linear_cross_entropy,
-            "quack": peers.quack_linear_cross_entropy,
-            "torch.compile": lambda: compiled(_layer),
-        },
-    )
-    return [loss, gradient, layer]
+    return [loss, gradient, layer_case(*LAYER)]
 
 
 def counter_calls() -> list[Call]:
@@ -119,7 +123,7 @@ def counter_calls() -> list[Call]:
 
 def peak_calls() -> list[Call]:
     """The gradients of the linear layer: all ways but torch.compile."""
-    layer = cases()[-1]
+    layer = layer_case(*LAYER)
     return [launch_of(layer, name) for name in layer.implementations if name != "torch.compile"]
 
 
