@@ -31,7 +31,7 @@ def _tile(width: int, queries: int, keys: int, warps: int, stages: int, **more) 
 #: under the matmuls of the other. IN_REGISTERS: q stays in registers, multiplied by a power of two.
 #: 'hopper': consumer warpgroups, registers of their threads, slots of the ring of key and value tiles, and whether
 #: warpgroups take turns: then matmuls run under the exponentials of the other warpgroups, not under their own. On an
-#: H200 turns are faster at 64 by a twentieth, and slower at 128. One program takes all 65,536 registers of an SM.
+#: H200 turns pay at 64, and not at 128. One program takes all 65,536 registers of an SM.
 FORWARD = {
     "plain": {width: _tile(width, 64, 64 if width <= 128 else 32, 4, 2) for width in WIDTHS},
     "fast": {
