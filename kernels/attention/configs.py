@@ -30,8 +30,8 @@ def _tile(width: int, queries: int, keys: int, warps: int, stages: int, **more) 
 #: 'fast', up to 128 columns: tiles small enough that two programs share an SM, so that the exponentials of one run
 #: under the matmuls of the other. IN_REGISTERS: q stays in registers, multiplied by a power of two.
 #: 'hopper': consumer warpgroups, registers of their threads, slots of the ring of key and value tiles, and whether
-#: warpgroups take turns: then matmuls run under the exponentials of the other warpgroups, not under their own. On an
-#: H200 turns pay at 64, and not at 128. One program takes all 65,536 registers of an SM.
+#: warpgroups take turns: then matmuls run under the exponentials of the other warpgroups, not under their own; on an
+#: H200 chosen by trial. One program takes all 65,536 registers of an SM.
 FORWARD = {
     "plain": {width: _tile(width, 64, 64 if width <= 128 else 32, 4, 2) for width in WIDTHS},
     "fast": {
