@@ -125,7 +125,7 @@ CYCLES = Task(
     ),
     hints={
         "values": "Check each formula with a tile of lesson 08c: 64 x 64, head_dim 128. Its form *one stage* has 548 "
-        "instructions and 0.3127 active, and took 1,637 cycles."
+        "instructions and 0.3127 active, and took 1,637 cycles. Check tensor_busy with the three tiles of the card."
     },
 )
 
