@@ -256,18 +256,12 @@ RESIDENT = Task(
             zeros="divided",
         ),
         GAIN,
-        CENTERED,
         SCALE,
         LARGEST,
         Mistake(
             "y was not divided by the largest value of its row",
             "Divide the norm by largest before you store it.",
             divided=False,
-        ),
-        Mistake(
-            "the masked-out elements counted in the sum of squares",
-            "Load them as 0, which adds nothing to a sum: other=0.0.",
-            {"scale": "padding of ones", "tile": TILE},
         ),
     ),
     minimum_bytes=lambda x, weight, eps: row_bytes(x, weight, "fp32", largest=True),
@@ -304,19 +298,12 @@ STREAMING = Task(
     ),
     mistakes=(
         GAIN,
-        CENTERED,
         SCALE,
         TILES,
-        LARGEST,
         Mistake(
-            "largest is that of one tile",
-            "Keep the larger of the old value and the tile's: each turn of the second loop may raise it.",
-            {"largest": "last tile", "tile": TILE},
-        ),
-        Mistake(
-            "largest was taken after y was rounded",
-            "Take it from the fp32 values, before the store rounds them to out_dtype.",
-            largest="rounded",
+            "largest is not the largest absolute value of the row's norm",
+            "Take the absolute value, then the maximum over all tiles, of the fp32 values before they are rounded.",
+            *({"largest": way, "tile": TILE} for way in ("signed", "x", "unweighted", "rounded", "last tile")),
         ),
         Mistake(
             "every tile was multiplied by the weight of the first tile",

@@ -1,4 +1,4 @@
-# wrong, mistake: Keep the larger of the old value
+# wrong, mistake: the maximum over all tiles
 import torch
 from instruments.backend import tl, triton
 
