@@ -39,11 +39,46 @@ def norm_and_scale(x, weight, eps, *, scale="right", gain="1 + weight", centered
     return x * factor[:, None] * gain_of(weight, gain), factor
 
 
-@returns(y="out_dtype")
-def wide_norm(x, weight, eps, *, scale="right", gain="1 + weight", centered=False, tile=1):
-    """Gemma's norm of each row."""
+def largest_of(x, norm, factor, way="norm", tile=1):
+    """The largest absolute value of each row of the norm. way: a common mistake; tile: for one that looks at one."""
+    last = (norm.shape[1] - 1) // tile * tile
+    ways = {
+        "signed": norm,
+        "x": np.abs(x),
+        "unweighted": np.abs(x * factor[:, None]),
+        "last tile": np.abs(norm[:, last:]),
+    }
+    return ways.get(way, np.abs(norm)).max(axis=1)
+
+
+@returns(y="fp32", largest="fp32")
+def unit_norm(
+    x,
+    weight,
+    eps,
+    *,
+    scale="right",
+    gain="1 + weight",
+    centered=False,
+    tile=1,
+    largest="norm",
+    divided=True,
+    zeros="kept",
+):
+    """Gemma's norm of each row, divided by its largest absolute value, and that value. A row of zeros stays one."""
+    norm, factor = norm_and_scale(x, weight, eps, scale=scale, gain=gain, centered=centered, tile=tile)
+    by = largest_of(x, norm, factor, largest)
+    divisor = np.where(by == 0, np.nan if zeros == "divided" else 1, by)
+    return norm / divisor[:, None] if divided else norm, by
+
+
+@returns(y="out_dtype", largest="fp32")
+def wide_norm(x, weight, eps, out_dtype, *, scale="right", gain="1 + weight", centered=False, tile=1, largest="norm"):
+    """Gemma's norm of each row, and its largest absolute value before y is rounded."""
     x = x - x.mean(axis=1, keepdims=True) if centered else x
-    return x * scale_of(x, eps, scale, tile)[:, None] * gain_of(weight, gain, tile)
+    factor = scale_of(x, eps, scale, tile)
+    norm = x * factor[:, None] * gain_of(weight, gain, tile)
+    return norm, largest_of(x, rounded(norm, out_dtype) if largest == "rounded" else norm, factor, largest, tile)
 
 
 GAIN = Mistake(
@@ -61,6 +96,11 @@ TILES = Mistake(
     "part of the row is missing from the sum of squares",
     "Start at zero and add the squares of every tile, also of the last one, which may be narrower.",
     *({"scale": way, "tile": TILE} for way in ("first tile", "last tile", "full tiles")),
+)
+LARGEST = Mistake(
+    "largest is not the largest absolute value of the row's norm",
+    "Take the absolute value, then the maximum, of x * scale * (1 + weight).",
+    *({"largest": way} for way in ("signed", "x", "unweighted")),
 )
 
 
@@ -100,11 +140,11 @@ def timed(residual=False, **more):
     return lambda: {**x, "weight": RandomTensor((cols,), "fp32", 0, 0.3), "eps": 1e-6, **more}
 
 
-def row_bytes(x, weight, y_dtype, reads=1, scale=False):
-    """The bytes of so many reads of x, of the weight once per row, of y and of the scales if they are stored."""
+def row_bytes(x, weight, y_dtype, reads=1, largest=False):
+    """The bytes of so many reads of x, of the weight once per row, of y and of one number per row if it is stored."""
     rows, cols = x.shape
-    y, scales = rows * cols * SIZE[y_dtype], {"returned 1": rows * 4} if scale else {}
-    return {"x": reads * x.nbytes, "weight": rows * weight.nbytes, "returned 0": y, **scales}
+    y, numbers = rows * cols * SIZE[y_dtype], {"returned 1": rows * 4} if largest else {}
+    return {"x": reads * x.nbytes, "weight": rows * weight.nbytes, "returned 0": y, **numbers}
 
 
 # ---------------------------------------------------------------- 05.1 count the bytes
@@ -199,7 +239,7 @@ RESIDENT = Task(
     id="05.3",
     title="The resident kernel",
     points=4,
-    functions={"gemma_norm": norm_and_scale},
+    functions={"gemma_norm": unit_norm},
     kernel=True,
     cases=(
         *row_cases(inputs),
@@ -210,20 +250,26 @@ RESIDENT = Task(
         Case("1 x 32768 bf16, outlier in the last column", inputs(1, 32768, "bf16", change=outlier)),
     ),
     mistakes=(
-        GAIN,
-        CENTERED,
-        SCALE,
         Mistake(
-            "the masked-out elements counted in the sum of squares",
-            "Load them as 0, which adds nothing to a sum: other=0.0.",
-            {"scale": "padding of ones", "tile": TILE},
+            "a row of zeros was divided by its largest value",
+            "That value is 0, and 0 / 0 is NaN: the y of such a row is 0.",
+            zeros="divided",
+        ),
+        GAIN,
+        SCALE,
+        LARGEST,
+        Mistake(
+            "y was not divided by the largest value of its row",
+            "Divide the norm by largest before you store it.",
+            divided=False,
         ),
     ),
-    minimum_bytes=lambda x, weight, eps: row_bytes(x, weight, "fp32", scale=True),
+    minimum_bytes=lambda x, weight, eps: row_bytes(x, weight, "fp32", largest=True),
     hints={
         "unwritten": "A resident kernel's tile spans the row, BLOCK = triton.next_power_of_2(cols), and every program "
-        "stores its whole row and its scale.",
-        "traffic": "Load the row once: the registers that gave the sum of squares also give the output.",
+        "stores its whole row and its largest value.",
+        "traffic": "Load the row once: the registers that gave the sum of squares also give the largest value and "
+        "the output.",
     },
     speed=Speed(points=1, share=0.75, bytes=8192 * 8192 * 6 + 8192 * 8, shape="8192 x 8192 bf16", make=timed()),
 )
@@ -252,25 +298,29 @@ STREAMING = Task(
     ),
     mistakes=(
         GAIN,
-        CENTERED,
         SCALE,
         TILES,
+        Mistake(
+            "largest is not the largest absolute value of the row's norm",
+            "Take the absolute value, then the maximum over all tiles, of the fp32 values before they are rounded.",
+            *({"largest": way, "tile": TILE} for way in ("signed", "x", "unweighted", "rounded", "last tile")),
+        ),
         Mistake(
             "every tile was multiplied by the weight of the first tile",
             "The second loop loads weight at the same column numbers as x.",
             {"gain": "first tile", "tile": TILE},
         ),
     ),
-    minimum_bytes=lambda x, weight, eps, out_dtype: row_bytes(x, weight, out_dtype.name, reads=2),
+    minimum_bytes=lambda x, weight, eps, out_dtype: row_bytes(x, weight, out_dtype.name, reads=2, largest=True),
     max_tile=4096,
     hints={
         "traffic": "Two loops over tiles of at most 4,096 columns read x twice. Load the weight in the second loop "
-        "alone, and write y once."
+        "alone, and write y once, while you look for the largest value."
     },
     speed=Speed(
         points=1,
         share=0.45,
-        bytes=4096 * 65536 * 4 + 65536 * 4,
+        bytes=4096 * 65536 * 4 + 65536 * 4 + 4096 * 4,
         shape="4096 x 65536 bf16",
         make=timed(shape=(4096, 65536), out_dtype=DType("bf16")),
     ),

@@ -111,7 +111,7 @@ def displayed(monkeypatch, source) -> list:
     return shown
 
 
-STORE = "tl.store(y_ptr + row * cols + columns, x * scale * (1 + weight), mask=inside)"
+STORE = "tl.store(y_ptr + row * cols + columns, y, mask=inside)"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ STORE = "tl.store(y_ptr + row * cols + columns, x * scale * (1 + weight), mask=i
     [
         (("triton.next_power_of_2(cols)", "1024"), "no program stores y[0, 1024]. This store is nearest."),
         ((STORE, f"{STORE[:-1]} & (row < 2))"), "no program stores y[2, 0]"),
-        ((", mask=inside)\n    tl.store(scale", ")\n    tl.store(scale"), "OUTSIDE the tensor"),
+        ((", mask=inside)\n    tl.store(largest", ")\n    tl.store(largest"), "OUTSIDE the tensor"),
     ],
 )
 def test_where_a_part_is_wrong_a_panel_shows_it(change, words, monkeypatch):
@@ -127,7 +127,7 @@ def test_where_a_part_is_wrong_a_panel_shows_it(change, words, monkeypatch):
     assert isinstance(card, Card) and isinstance(panel, Panel) and words in panel.alt
 
 
-@pytest.mark.parametrize("change", [("1 + weight", "weight"), ("return y, scale", "return y")])
+@pytest.mark.parametrize("change", [("1 + weight", "weight"), ("return y, largest", "return y")])
 def test_what_is_wrong_everywhere_or_in_form_opens_no_panel(change, monkeypatch):
     (card,) = displayed(monkeypatch, edited(SOLUTION["05.3"], change))
     assert card.verdict.status == "failed"

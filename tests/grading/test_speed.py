@@ -111,8 +111,8 @@ def test_slow_and_right_loses_only_the_points_for_speed(timed):
 @pytest.mark.parametrize(
     "change, diagnosis, points",
     [
-        (("    return y, scale", f"    return (y * 2 if rows == {ROWS} else y), scale"), "torch_work", 0),
-        (("    return y, scale", f"    return (torch.zeros_like(y) if rows == {ROWS} else y), scale"), "values", 0),
+        (("    return y, largest", f"    return (y * 2 if rows == {ROWS} else y), largest"), "torch_work", 0),
+        (("    return y, largest", f"    return (torch.zeros_like(y) if rows == {ROWS} else y), largest"), "values", 0),
         (("[(rows,)]", f"[(rows if rows != {ROWS} else 1,)]"), "values", 0),
         (("    rows, cols = x.shape", f"    rows, cols = x.shape\n    assert rows != {ROWS}, 'no'"), "exception", 4),
     ],

@@ -1,7 +1,9 @@
 # attack on 05.3: a kernel is launched for show, and torch does the work
 def by_torch(x, weight, eps):
     scale = torch.rsqrt(x.float().square().mean(1) + eps)
-    return x.float() * scale[:, None] * (1 + weight), scale
+    norm = x.float() * scale[:, None] * (1 + weight)
+    largest = norm.abs().amax(1)
+    return norm / torch.where(largest > 0, largest, 1)[:, None], largest
 
 
 @triton.jit
@@ -11,6 +13,6 @@ def copy_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
 
 
 def gemma_norm(x, weight, eps):
-    y, scale = by_torch(x, weight, eps)
-    copy_kernel[(1,)](scale, torch.empty_like(scale), len(scale), BLOCK=64)
-    return y, scale
+    y, largest = by_torch(x, weight, eps)
+    copy_kernel[(1,)](largest, torch.empty_like(largest), len(largest), BLOCK=64)
+    return y, largest

