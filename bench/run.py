@@ -43,10 +43,14 @@ def empty_kernel(x_ptr, BLOCK: tl.constexpr):
     pass
 
 
+def first(result) -> torch.Tensor:
+    """The tensor that is checked: of several, the first."""
+    return result[0] if isinstance(result, (tuple, list)) else result
+
+
 def relative_error(result, reference) -> float:
     """||result - reference|| / ||reference||; NaN where the result has one."""
-    result = result[0] if isinstance(result, (tuple, list)) else result
-    return ((result.double() - reference).norm() / reference.norm()).item()
+    return ((first(result).double() - reference).norm() / reference.norm()).item()
 
 
 def measure(case, absent: set) -> Case:

@@ -25,7 +25,7 @@ from tqdm import tqdm
 from bench.cases import Case, names_in, random
 from bench.cases.linear import gelu_case
 from bench.cases.losses import LAYER, layer_case
-from bench.run import need_same, relative_error, versions
+from bench.run import first, need_same, relative_error, versions
 from instruments import ops, results, timing
 from instruments.backend import device
 from instruments.kernel_hash import kernel_hash
@@ -100,8 +100,7 @@ def measure(run: Run, data: str) -> Sustained | None:
     args = run.arguments()
     if data == "zeros":
         args = tuple(torch.zeros_like(tensor) for tensor in args)
-        result = run.function(*args)
-        error = (result[0] if isinstance(result, tuple) else result).abs().max().item()
+        error = first(run.function(*args)).abs().max().item()
     else:
         error = relative_error(run.function(*args), run.reference(*args))
     assert math.isfinite(error) and error <= LIMITS["bf16"], f"{run.name}, {data}: error {error:.1e}"

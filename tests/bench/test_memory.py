@@ -70,6 +70,9 @@ def test_a_peer_that_is_not_installed_is_left_out(gpu, monkeypatch, capsys):
     monkeypatch.setattr(memory, "peak_calls", lambda: [Call("loss", "quack", (8,), missing)])
     assert memory.main(["--json", str(gpu)]) == 0
     assert results.read(gpu).peaks == [] and "loss, quack is left out: no such package" in capsys.readouterr().out
+    monkeypatch.setattr(memory, "peak_calls", lambda: [Call("loss", "bytes-first, chunks", (8,), missing)])
+    with pytest.raises(ImportError):
+        memory.main(["--json", str(gpu)])
 
 
 def test_calls_are_listed_without_a_gpu(capsys):
