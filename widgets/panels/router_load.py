@@ -130,9 +130,10 @@ class _Picture:
         look = {"fontsize": 9, "va": "center", "animated": True}
         self.ticks = [self.figure.text(0.062, 0.13 + 0.35 * at, "", ha="right", **look) for at in range(3)]
         self.names = [self.figure.text(0.702, 0, "", ha="right", **look) for _ in range(max(RANKS))]
-        self.head = self.figure.text(0.66, 0.946, "", **look | {"fontsize": 9.5, "weight": "bold"})
+        self.head = self.figure.text(0.64, 0.946, "", **look | {"fontsize": 9.5, "weight": "bold"})
         self.keys = [self.figure.text(x, 0.885, "", color=ink, **look) for x, ink in ((0.71, BLUE), (0.8, GREY))]
-        self.costs = [self.figure.text(0.717, y, "", color=ink, **look) for y, ink in ((0.72, INK_RED), (0.41, GREY))]
+        costs = {"transform": right.transAxes} | look
+        self.costs = [right.text(0.03, y, "", color=ink, **costs) for y, ink in ((0.85, INK_RED), (0.41, GREY))]
         self.across = self.figure.text(0.84, 0.032, "", ha="center", **look)
         self.up = self.figure.text(0.672, 0.48, "", ha="center", rotation=90, **look)
 
@@ -174,7 +175,7 @@ class _Picture:
         self.waits.place(busy, begin, 1 - busy, high)
         for turn, works in enumerate(self.works):
             works.place(0, begin[turn::2], busy[turn::2], high)
-        head = f"the ranks are idle {_idle(loads)} of the time" if loads.min() < loads.max() else "no rank waits"
+        head = f"ranks idle {_idle(loads)} of the time" if loads.min() < loads.max() else "no rank waits"
         self._label(head, ("■ busy", "■ idle"), ("", ""), "share of the slowest rank's time", "rank", ranks)
 
     def _label(self, head: str, keys: tuple, costs: tuple, across: str, up: str, ranks: int):
