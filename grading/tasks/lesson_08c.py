@@ -33,14 +33,15 @@ def tile_overlap(tensor, sfus, issue, active, *, bound="longest", of_whole=False
 
 
 @returns("in_order", "one_ahead")
-def tensor_busy(tiles, matmul, softmax, *, steady=False, under=1):
+def tensor_busy(tiles, matmul, softmax, *, steady=False, under=1, last=1):
     """Shares of the time in which the tensor cores work for a warpgroup: each step after the one before, and the scores
     of the next tile queued ahead.
 
-    steady: without the first softmax and the last matmul. under: how many matmuls a softmax runs under.
+    steady: without the first softmax and the last matmul. under: how many matmuls a softmax runs under. last: how many
+    matmuls count after the last softmax.
     """
     work, step = 2 * tiles * matmul, (2 - under) * matmul + max(softmax, under * matmul)
-    whole = tiles * step if steady else 2 * matmul + softmax + (tiles - 1) * step
+    whole = tiles * step if steady else (1 + last) * matmul + softmax + (tiles - 1) * step
     return work / (tiles * (2 * matmul + softmax)), work / whole
 
 
@@ -116,11 +117,13 @@ CYCLES = Task(
             of_whole=True,
         ),
         Mistake(
-            "the overlap of softmax was taken for perfect",
+            "the second schedule takes another time than the card's",
             "Draw three tiles: nothing runs beside the first softmax and the last O, and a softmax waits for its "
             "own S, so the O of the tile before is all that runs beside it.",
             {"steady": True},
             {"under": 2},
+            {"under": 0},
+            {"last": 0},
         ),
     ),
     hints={

@@ -1,4 +1,4 @@
-# wrong, mistake: the overlap of softmax was taken for perfect
+# wrong, mistake: the second schedule takes another time than the card's
 def tile_cycles(queries, keys, head_dim, instructions, warps):
     return 4 * queries * keys * head_dim / 4096, queries * keys / 16, instructions * warps / 4
 
