@@ -61,10 +61,10 @@ def most_telling(task: Task, findings: list) -> Finding:
     return finding
 
 
-def meaning(text: str, line: str = "") -> tuple[str, str]:
+def meaning(text: str, line: str = "", kernel: bool = True) -> tuple[str, str]:
     """(the fault, what to do) of an error with this text, raised in this line of the learner's code; "" where nothing
-    is known beyond the error's own words."""
-    for entry in MEANINGS:
+    is known beyond the error's own words, as in a task that asks for no kernel."""
+    for entry in MEANINGS if kernel else ():
         in_text, in_line = re.search(entry["error"], text), re.search(entry.get("line", ""), line)
         if in_text and in_line:
             groups = [group for match in (in_text, in_line) for group in match.groups() if group]
@@ -83,7 +83,7 @@ def of_error(task: Task, index: int, error: facts.Error, stub: bool = False) -> 
         return Finding("missing", f"{what} {state}")
     lines = error.text.strip().splitlines() or [""]
     last = error.type not in ("NameError", "IndexError", "ValueError", "TypeError") and len(lines) > 1
-    fault, advice = meaning(error.text, error.where)
+    fault, advice = meaning(error.text, error.where, task.kernel)
     if error.type == "NameError":
         advice = "Whatever an answer needs has to be in an answer cell: only those are taken over."
     elif error.type in ("ModuleNotFoundError", "ImportError"):

@@ -168,11 +168,11 @@ class Launchable:
     """Says which launches no GPU would take. Every specialisation goes through Triton's front end, and each kernel is
     compiled for each set of dtypes of its tensors: for sm_80 and sm_90, or sm_89 and sm_90 where it takes 8-bit floats.
 
-    instruction: what the PTX of kernels that take 8-bit floats has to contain.
+    instruction: (N of sm_N, what the PTX of kernels that are compiled for it has to contain, what to do about it).
     """
 
-    def __init__(self, instruction: str = ""):
-        self.instruction = instruction
+    def __init__(self, instruction: tuple | None = None):
+        self.instruction = instruction or (0, "", "")
         self.waiting, self.known, self.compiled, self.oldest = [], set(), set(), 80
 
     @property
@@ -222,8 +222,8 @@ class Launchable:
             fault = f"takes {result.shared:,} bytes of shared memory, and a program has at most {SHARED[arch]:,}"
         elif ".tf32" in result.ptx and floats == {"torch.float32"}:
             fault = "multiplies fp32 in TF32, with 10 bits of mantissa: ask for tl.dot(..., input_precision='ieee')"
-        elif arch == self.oldest == 89 and self.instruction not in result.ptx:  # sm_90 widens 8 bits in small tiles
-            fault = f"has no {self.instruction} instruction: pass tiles of 8-bit floats to tl.dot as they were loaded"
+        elif arch == self.instruction[0] and self.instruction[1] not in result.ptx:
+            fault = f"has no {self.instruction[1]} instruction: {self.instruction[2]}"
         return f"compiled for sm_{arch}, the kernel {launch.name} {fault}" if fault else ""
 
 

@@ -291,7 +291,7 @@ class Task:
         max_tile: of a kernel, the widest side that a tile of an access may have, or the two sides of a tile; of an
             answer in PyTorch, max_tile(**arguments) -> elements that one operation may work on.
         coalesced: the sectors of 32 bytes that the accesses touch hold at most twice minimum_bytes.
-        instruction: what the PTX of kernels that take 8-bit floats has to contain, such as ".e4m3.e4m3".
+        instruction: (N of sm_N, what the PTX of kernels that are compiled for it has to contain, what to do about it).
         speed: points that only a GPU can give.
         hints: {diagnosis: what to do}, in place of DIAGNOSES; "passed": said with a pass.
     """
@@ -307,7 +307,7 @@ class Task:
     minimum_bytes: Callable | None = None
     max_tile: int | tuple | Callable | None = None
     coalesced: bool = False
-    instruction: str = ""
+    instruction: tuple | None = None
     speed: Speed | None = None
     hints: dict = field(default_factory=dict)
 

@@ -1,4 +1,5 @@
-"""Exercise 07: an epilogue's bytes, packed weights, a squared ReLU in an epilogue, SwiGLU with two accumulators."""
+"""Exercise 07: an epilogue's bytes, weights packed for several GPUs, a squared ReLU in an epilogue, RMSNorm and SwiGLU
+in one kernel."""
 
 import numpy as np
 
@@ -81,62 +82,83 @@ COUNT = Task(
 # ---------------------------------------------------------------- 07.2 pack
 
 
-@returns("q_end", "k_end", "rows")
-def qkv_ends(heads, kv_heads, head_dim, *, mha=False, one_kv=False):
-    """Where queries, keys and values end among the rows of the packed weight."""
-    group = heads if mha else kv_heads
-    q, kv = heads * head_dim, group * head_dim
-    return q, q + kv, q + kv * (1 if one_kv else 2)
+@returns(packed="q")
+def pack_qkv(q, k, v, head_dim, ranks, *, sliced=False, q_turns=False, kv_turns=False, swapped=False):
+    """The packed weight of each rank, [ranks, rows, K]: its heads' queries, then their keys, then their values.
+
+    sliced: the packed weight of all heads is cut into slices. q_turns, kv_turns: head h goes to rank h % ranks, or,
+    with fewer heads than ranks, rank r takes head r % heads.
+    """
+    if sliced:
+        rows = (len(q) + len(k) + len(v)) // ranks
+        return np.concatenate((q, k, v))[: rows * ranks].reshape(ranks, rows, -1)
+
+    def heads_of(weight, rank, turns):
+        parts = weight.reshape(-1, head_dim, weight.shape[1])
+        each = max(len(parts) // ranks, 1)
+        first = rank * len(parts) // ranks
+        own = parts[rank % len(parts) :: ranks] if turns else parts[first : first + each]
+        return own.reshape(-1, weight.shape[1])
+
+    weights = ((q, q_turns), (v, kv_turns), (k, kv_turns)) if swapped else ((q, q_turns), (k, kv_turns), (v, kv_turns))
+    return np.stack([np.concatenate([heads_of(w, rank, turns) for w, turns in weights]) for rank in range(ranks)])
 
 
-@returns(weight="gate")
-def interleave(gate, up, *, order="pairs"):
-    """Rows of gate and up in turns."""
-    if order == "halves":
-        return np.concatenate((gate, up))
-    first, second = (up, gate) if order == "up first" else (gate, up)
-    if order == "columns":
-        return np.stack((first, second), 2).reshape(2 * len(gate), -1)
-    return np.stack((first, second), 1).reshape(2 * len(gate), -1)
-
-
-def heads_of(heads, kv_heads, head_dim):
-    return lambda rng: {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim}
-
-
-def two_weights(rows, columns, dtype, row_stride=None):
+def three_weights(heads, kv_heads, head_dim, ranks, k, dtype, row_stride=None):
     def make(rng):
-        gate, up = rng.normal(0, 1, (2, rows, columns))
-        return {"gate": tensor(gate, dtype, row_stride), "up": tensor(up, dtype)}
+        q, keys, values = (rng.normal(0, 1, (n * head_dim, k)) for n in (heads, kv_heads, kv_heads))
+        return {
+            "q": tensor(q, dtype, row_stride),
+            "k": tensor(keys, dtype),
+            "v": tensor(values, dtype),
+            "head_dim": head_dim,
+            "ranks": ranks,
+        }
 
     return make
 
 
 PACK = Task(
     id="07.2",
-    title="Pack queries, keys and values; interleave gate and up",
+    title="Pack queries, keys and values for several GPUs",
     points=3,
-    functions={"qkv_ends": qkv_ends, "interleave": interleave},
+    functions={"pack_qkv": pack_qkv},
     cases=(
-        Case("Llama 3 8B", heads_of(32, 8, 128), "qkv_ends"),
-        Case("Llama 3 70B", heads_of(64, 8, 128), "qkv_ends"),
-        Case("one KV head", heads_of(12, 1, 64), "qkv_ends"),
-        Case("as many KV heads as heads", heads_of(16, 16, 80), "qkv_ends"),
-        Case("3 x 4 fp32", two_weights(3, 4, "fp32"), "interleave"),
-        Case("64 x 48 bf16", two_weights(64, 48, "bf16"), "interleave"),
-        Case("1 x 7 fp16", two_weights(1, 7, "fp16"), "interleave"),
-        Case("5 x 9 fp32, padded rows of gate", two_weights(5, 9, "fp32", 12), "interleave"),
+        Case("4 heads, 2 KV heads, 2 ranks, fp32", three_weights(4, 2, 3, 2, 5, "fp32")),
+        Case("32 heads, 8 KV heads, 4 ranks, bf16", three_weights(32, 8, 4, 4, 16, "bf16")),
+        Case(
+            "16 heads, 2 KV heads, 8 ranks, fp16",
+            three_weights(16, 2, 4, 8, 9, "fp16"),
+            hint="There are more ranks than KV heads: neighboring ranks hold copies of the same KV head.",
+        ),
+        Case("12 heads, 1 KV head, 3 ranks, bf16", three_weights(12, 1, 2, 3, 7, "bf16")),
+        Case("6 heads, as many KV heads, 3 ranks, fp16", three_weights(6, 6, 5, 3, 8, "fp16")),
+        Case("8 heads, 2 KV heads, one rank, fp32", three_weights(8, 2, 4, 1, 6, "fp32")),
+        Case("4 heads, 2 KV heads, 2 ranks, fp32, padded rows of q", three_weights(4, 2, 3, 2, 5, "fp32", 8)),
     ),
     mistakes=(
-        Mistake("keys got as many heads as queries", "Keys and values have kv_heads heads.", mha=True),
-        Mistake("only keys or only values were packed", "Keys and values take kv_heads heads each.", one_kv=True),
-        Mistake("the weights were concatenated", "Row 0 is gate's, row 1 is up's, row 2 is gate's.", order="halves"),
-        Mistake("up comes first", "Even rows are gate's, odd rows are up's.", order="up first"),
-        Mistake("columns were interleaved", "Outputs of a layer are rows of its weight.", order="columns"),
+        Mistake(
+            "one packed weight was cut into slices",
+            "Then rank 0 has only queries. Cut q, k and v first, by heads, and pack the pieces of each rank.",
+            sliced=True,
+        ),
+        Mistake(
+            "query heads went to the ranks in turns",
+            "Rank r has neighboring query heads, from r * heads / ranks on.",
+            {"q_turns": True},
+            {"q_turns": True, "kv_turns": True},
+        ),
+        Mistake(
+            "KV heads went to the ranks in turns",
+            "Query head h uses KV head h // (heads / kv_heads), so ranks that share a KV head are neighbors.",
+            kv_turns=True,
+        ),
+        Mistake("values come before keys", "The order is queries, keys, values.", swapped=True),
     ),
     hints={
-        "form": "qkv_ends returns three ints, interleave a tensor [2 * N, K] of gate's dtype.",
-        "values": "Write down the packed rows for 4 heads, 2 KV heads and head_dim 2.",
+        "form": "Return one contiguous tensor [ranks, rows, K] of q's dtype. A rank has heads / ranks query heads, and "
+        "each KV head that they use once, in k and in v.",
+        "values": "Write down the heads of each rank for 4 heads and 2 KV heads, first on 2 ranks, then on 4.",
     },
 )
 
@@ -227,8 +249,8 @@ EPILOGUE = Task(
     minimum_bytes=layer_requests,
     max_tile=(64, 64),
     hints={
-        "traffic": "One launch: y is stored once and never read, x and weight once per tile of up to 64 x 64. What a "
-        "mask leaves out is not requested; an index that % M wraps around is requested again.",
+        "traffic": "One launch: y is stored once and never read, x and weight once per tile, whose sides are 32 or 64. "
+        "What a mask leaves out is not requested; an index that % M wraps around is requested again.",
         "values": "z = acc + bias, then relu, square, scale, all in fp32.",
         "unwritten": "Round rows and columns up to whole tiles.",
         "slow": "At 64 tokens the weight's bytes take the time: one tile of 64 rows, so that each is read once, wide "
@@ -248,35 +270,51 @@ EPILOGUE = Task(
     ),
 )
 
-# ---------------------------------------------------------------- 07.4 two accumulators
+# ---------------------------------------------------------------- 07.4 a norm and two accumulators
 
 
 @returns(y="fp16")
-def swiglu_linear(x, gate, up, *, swapped=False, both=False, tile=0, sigmoid=False):
-    """silu(x @ gate.T) * (x @ up.T)."""
-    end = x.shape[1] // tile * tile if tile else x.shape[1]
-    g, u = (x[:, :end] @ w[:, :end].T for w in ((up, gate) if swapped else (gate, up)))
+def norm_swiglu(x, gate, up, eps, *, role="right", tile=0, late=False, scaled="both", divisor="K", root="inside"):
+    """silu(n @ gate.T) * (n @ up.T), where n is x with every row divided by its root mean square.
+
+    role: what silu is applied to. tile: steps of K that a ragged last one is left out of. late: the scale comes after
+    silu. scaled: the accumulators that are scaled. divisor: of the sum of squares. root: where eps is added.
+    """
+    cols = x.shape[1]
+    end = cols // tile * tile if tile else cols
+    g, u = (x[:, :end] @ w[:, :end].T for w in ((up, gate) if role == "swapped" else (gate, up)))
+    mean = (x[:, :end] ** 2).sum(axis=1, keepdims=True) / {"K": cols, "none": 1}[divisor]
+    r = {"inside": np.sqrt(mean + eps), "outside": np.sqrt(mean) + eps, "square": mean + eps}[root]
+    g, u = (g if late or scaled == "up" else g / r), (u if late or scaled == "gate" else u / r)
     weight = 1 / (1 + np.exp(-g))
-    u = u / (1 + np.exp(-u)) if both else u
-    return (weight if sigmoid else g * weight) * u
+    u = u / (1 + np.exp(-u)) if role == "both" else u
+    return (weight if role == "sigmoid" else g * weight) * u / (r * r if late else 1)
 
 
-def mlp(m, n, k, row_stride=None, large=False):
-    """Small gates and sums of one sign; large: gates of about 100, of either sign."""
+def mlp(m, n, k, row_stride=None, large=False, rows="alike", eps=1e-5):
+    """Normalized gates of about 1 and sums of one sign; large: gates of about 100, of either sign; rows: "apart": of
+    very different size, "small": as small as the root of eps, "wide": whose squares are beyond fp16."""
 
     def make(rng):
         small = max(k, 8)
         x = rng.uniform(0.25, 1, (m, k))
+        size = {
+            "alike": np.ones(m),
+            "apart": 2.0 ** rng.integers(-5, 6, m),
+            "small": np.full(m, 1 / 64),
+            "wide": np.full(m, 512.0),
+        }
         gate, up = rng.uniform(0.25, 1, (2, n, k)) * [[[4 / small]], [[-8 / small]]]
         if large:
-            gate = gate * np.where(np.arange(n) % 2, -80, 80)[:, None]
-        return {"x": tensor(x, "fp16", row_stride), "gate": tensor(gate, "fp16"), "up": tensor(up, "fp16")}
+            gate = gate * np.where(np.arange(n) % 2, -60, 60)[:, None]
+        tensors = {"x": tensor(x * size[rows][:, None], "fp16", row_stride)}
+        return tensors | {"gate": tensor(gate, "fp16"), "up": tensor(up, "fp16"), "eps": eps}
 
     return make
 
 
-def mlp_requests(x, gate, up):
-    """x once per 32 columns for both matmuls, each weight once per 32 rows, y once."""
+def mlp_requests(x, gate, up, eps):
+    """x once per 32 columns for both matmuls and the squares, each weight once per 32 rows, y once."""
     (m, k), n = x.shape, gate.shape[0]
     weight = 2 * n * k * ceil(m, 32)
     return {"x": 2 * m * k * ceil(n, 32), "gate": weight, "up": weight, "returned 0": 2 * m * n}
@@ -284,16 +322,22 @@ def mlp_requests(x, gate, up):
 
 SWIGLU = Task(
     id="07.4",
-    title="SwiGLU with two accumulators",
+    title="RMSNorm, two matmuls and SwiGLU in one kernel",
     points=5,
-    functions={"swiglu_linear": swiglu_linear},
+    functions={"norm_swiglu": norm_swiglu},
     kernel=True,
     cases=(
         Case("32 x 32 x 32", mlp(32, 32, 32)),
-        Case("64 x 96 x 64", mlp(64, 96, 64)),
+        Case("64 x 96 x 64, rows of very different size", mlp(64, 96, 64, rows="apart")),
         Case("50 x 70 x 90", mlp(50, 70, 90), hint="Mask rows by M, columns by N and steps by K."),
         Case("1 x 1 x 1", mlp(1, 1, 1)),
         Case("33 x 40 x 65, padded rows of x", mlp(33, 40, 65, 71), hint="Use x.stride(0)."),
+        Case(
+            "40 x 48 x 64, squares beyond fp16",
+            mlp(40, 48, 64, rows="wide"),
+            hint="Convert x to fp32 before you square it.",
+        ),
+        Case("40 x 48 x 64, small rows, eps 0.001", mlp(40, 48, 64, rows="small", eps=1e-3)),
         Case(
             "48 x 40 x 32, large gates",
             mlp(48, 40, 32, large=True),
@@ -302,16 +346,36 @@ SWIGLU = Task(
         Case(f"{32 * PROGRAMS} x 3 x 2", mlp(32 * PROGRAMS, 3, 2)),
     ),
     mistakes=(
-        Mistake("gate and up were swapped", "silu belongs to x @ gate^T.", swapped=True),
-        Mistake("up was activated as well", "up enters as it is.", both=True),
-        Mistake("the gate is a sigmoid", "silu(z) is z * sigmoid(z).", sigmoid=True),
+        Mistake(
+            "silu was not applied to gate alone",
+            "silu(z) is z * sigmoid(z); it belongs to the matmul with gate, and up enters as it is.",
+            {"role": "swapped"},
+            {"role": "both"},
+            {"role": "sigmoid"},
+        ),
+        Mistake(
+            "the scale of the row came after silu, or on one accumulator only",
+            "silu(a * z) is not a * silu(z): scale both accumulators first.",
+            {"late": True},
+            {"scaled": "gate"},
+            {"scaled": "up"},
+        ),
+        Mistake("the squares were not divided by K", "The scale is of the mean of squares.", divisor="none"),
+        Mistake(
+            "the root or eps stands in the wrong place",
+            "Divide by sqrt(mean + eps): tl.rsqrt(mean + eps).",
+            {"root": "outside"},
+            {"root": "square"},
+        ),
         Mistake("the last, ragged step of K was left out", "Round the steps of K up and mask them.", tile=TILE),
     ),
     minimum_bytes=mlp_requests,
     max_tile=(64, 64),
     hints={
-        "traffic": "Load each tile of x once per step and use it for both tl.dot: one launch, two accumulators.",
-        "values": "silu(g) * u in fp32, on both accumulators, behind the K loop.",
+        "traffic": "Load each tile of x once per step and use it for the squares and both tl.dot: one launch, two "
+        "accumulators, tile sides of 32 or 64.",
+        "values": "Sum the squares of a row, in fp32, beside the two accumulators. Behind the K loop, scale both; then "
+        "silu(g) * u.",
         "unwritten": "Round rows and columns up to whole tiles.",
     },
 )

@@ -139,12 +139,13 @@ TIMED = 64, 2048, 128  # heads, sequence, head_dim
 
 
 @returns(out="q")
-def causal_two_loops(q, k, v, scale, *, offset=0, below="all", unscaled="", width=0):
+def causal_two_loops(q, k, v, scale, *, offset=0, below="all", base=math.e, unscaled="", width=0):
     """Causal attention of tensors [heads, sequence, head_dim].
 
     offset: of the diagonal. below: the tiles that count, all, or only those of the diagonal or those before it.
+    base: of the exponential.
     """
-    scores = np.einsum("hqd,hkd->hqk", q, k) * scale
+    scores = np.einsum("hqd,hkd->hqk", q, k) * scale * math.log(base)
     query, key = np.arange(q.shape[1])[:, None], np.arange(k.shape[1])
     mask = key <= query + offset
     if below == "diagonal":
@@ -186,6 +187,7 @@ TWO_LOOPS = Task(
     points=4,
     functions={"causal_two_loops": causal_two_loops},
     kernel=True,
+    instruction=(90, "cp.async.bulk.tensor", "load tiles of q, k and v through tensor descriptors"),
     cases=(
         Case("2 heads, 128 tokens, head_dim 64, bf16", of_heads(2, 128, 64, "bf16")),
         Case("1 head, 192 tokens, head_dim 64, fp16", of_heads(1, 192, 64, "fp16")),
@@ -204,6 +206,7 @@ TWO_LOOPS = Task(
             "The first loop runs over the tiles before.",
             below="diagonal",
         ),
+        Mistake("the weights are powers of 2", "exp2(s) is e^s only if s was multiplied by log2(e).", base=2),
         Mistake(
             "l or the accumulator was not rescaled when the running max rose",
             "Multiply both by the correction factor, in both loops.",

@@ -170,6 +170,12 @@ def test_an_exception_is_told_with_its_place(error, diagnosis, words):
     assert finding.diagnosis == diagnosis and words in finding.hint(task())
 
 
+def test_a_task_in_pytorch_gets_no_advice_about_kernels():
+    error = facts.Error(type="RuntimeError", text="size 1 is wrong", where="line 2 of its cell: torch.cat((q, k))")
+    assert "tiles of a kernel" in hints.of_error(task(kernel=True), 0, error).hint(task())
+    assert "kernel" not in hints.of_error(task(), 0, error).hint(task())
+
+
 @pytest.mark.parametrize(
     "error, line, words",
     [

@@ -20,6 +20,7 @@ def swiglu_kernel(
     N,
     K,
     x_stride,
+    eps,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -32,6 +33,7 @@ def swiglu_kernel(
     up = up_ptr + n[:, None] * K + k[None, :]
     g = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     u = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+    s = tl.zeros((BLOCK_M,), tl.float32)
     left = K
     while left > 0:
         inside = k[None, :] < left
@@ -40,16 +42,19 @@ def swiglu_kernel(
         uw = tl.load(up, mask=(n[:, None] < N) & inside, other=0.0)
         g = tl.dot(x, tl.trans(gw), g)
         u = tl.dot(x, tl.trans(uw), u)
+        x = x.to(tl.float32)
+        s += tl.sum(x * x, axis=1)
         xp += BLOCK_K
         gp += BLOCK_K
         up += BLOCK_K
         left -= BLOCK_K
-    out = silu(g) * u
+    r = 1.0 / tl.sqrt(s / K + eps)
+    out = silu(g * r[:, None]) * (u * r[:, None])
     tl.store(y_ptr + m[:, None] * N + n[None, :], out.to(tl.float16), mask=(m[:, None] < M) & (n[None, :] < N))
 
 
-def swiglu_linear(x, gate, up):
+def norm_swiglu(x, gate, up, eps):
     m, n, k = x.shape[0], gate.shape[0], x.shape[1]
     y = torch.empty(m, n, dtype=x.dtype, device=x.device)
-    swiglu_kernel[(triton.cdiv(m, 32), triton.cdiv(n, 64))](x, gate, up, y, m, n, k, x.stride(0), 32, 64, 16)
+    swiglu_kernel[(triton.cdiv(m, 32), triton.cdiv(n, 64))](x, gate, up, y, m, n, k, x.stride(0), eps, 32, 64, 16)
     return y
