@@ -74,7 +74,7 @@ def fusion_savings(
         span = (high - low) * (1 + WORDS)
         limits = 10.0**low, 10 ** (low + span)
         if timed.get_xlim() != limits:
-            ticks = [10.0**power for power in range(low, high + 1, 1 if high - low < 4 else 3)]
+            ticks = [10.0**power for power in range(low, high + 1, (high - low) // 3)]
             timed.set_xlim(limits)
             timed.set_xticks(ticks, [time(tick) if tick < 1 else f"{tick:,.0f} s" for tick in ticks], fontsize=9)
             timed.minorticks_off()
