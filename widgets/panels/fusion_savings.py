@@ -1,5 +1,7 @@
 """The fusion panel: what RMSNorm moves, and how long that takes, unfused, in two passes and in one."""
 
+from math import ceil, floor, log10
+
 from instruments.gpus import DTYPES, GPUS, MIB
 from instruments.traffic import LAUNCH_SECONDS, Traffic
 from kernels.norms.rmsnorm import rmsnorm_ops, rmsnorm_traffic
@@ -8,11 +10,12 @@ from widgets.toolkit.words import compared, size, time
 
 EXAMPLE = Example(entry="5000", text="5,000 x 8,192")
 
-SHORTEST = 1e-7  # seconds at which the axis of times begins
+SHORTEST = 1e-9  # seconds at which the axis of times begins at least
+WORDS = 0.45  # of that axis, what the words of its last points add to it
 WIDEST = 11.9  # multiples of x: RMSNorm unfused on a single narrow row, and room for a number
 
 #: The three ways, top to bottom, and how their bars look.
-PATHS = {"unfused": ORANGE, "two passes": SKY, "resident": GREEN}
+PATHS = {"unfused": ORANGE, "two reads": SKY, "resident": GREEN}
 
 
 def fusion_savings(
@@ -35,9 +38,7 @@ def fusion_savings(
     moved.set_xticks([0, 2, 4, 6, 8], ["0", "2", "4", "6", "8 times x"], fontsize=9)
     moved.set_yticks(list(places.values()), list(places), fontsize=9.5)
     moved.set_title("bytes predicted, in multiples of x", fontsize=10, loc="left")
-    timed.set(xscale="log", xlim=(SHORTEST, 3e4), yticks=[])
-    timed.minorticks_off()
-    timed.set_xticks([1e-6, 1e-3, 1, 1e3], ["1 µs", "1 ms", "1 s", "1,000 s"], fontsize=9)
+    timed.set(xscale="log", yticks=[])
     heading = timed.set_title("", fontsize=10, loc="left")
 
     def bar(axes, y, height, **look):
@@ -66,13 +67,26 @@ def fusion_savings(
     memory_text = {path: text(timed, place + 0.17, 9) for path, place in places.items()}
     launch_text = {path: text(timed, place - 0.17, 9) for path, place in places.items()}
 
+    def scale(seconds):
+        """Sets the axis of times to whole thousands around the seconds; returns the decades that it shows."""
+        seconds = [max(one, SHORTEST) for one in seconds if one]
+        low, high = 3 * floor(log10(min(seconds)) / 3), 3 * ceil(log10(max(seconds)) / 3)
+        span = (high - low) * (1 + WORDS)
+        limits = 10.0**low, 10 ** (low + span)
+        if timed.get_xlim() != limits:
+            ticks = [10.0**power for power in range(low, high + 1, (high - low) // 3)]
+            timed.set_xlim(limits)
+            timed.set_xticks(ticks, [time(tick) if tick < 1 else f"{tick:,.0f} s" for tick in ticks], fontsize=9)
+            timed.minorticks_off()
+        return span
+
     def draw(rows, cols, dtype, gpu, per_launch, ops):
         rows, cols, device = round(rows), round(cols), GPUS[gpu]
         each = rmsnorm_ops(rows, cols, DTYPES[dtype])
         unfused = [each[name] for name in ops]
         work = {
             "unfused": sum(unfused, Traffic()),
-            "two passes": rmsnorm_traffic(rows, cols, DTYPES[dtype], path="two_pass"),
+            "two reads": rmsnorm_traffic(rows, cols, DTYPES[dtype], path="two_pass"),
             "resident": rmsnorm_traffic(rows, cols, DTYPES[dtype]),
         }
 
@@ -92,15 +106,16 @@ def fusion_savings(
 
         bound = {path: traffic.memory_seconds(device) for path, traffic in work.items()}
         started = {path: traffic.launch_seconds(per_launch * 1e-6) for path, traffic in work.items()}
+        span = scale([*bound.values(), *started.values()])
         for path in PATHS:
             count = work[path].launches
             for points, texts, above, seconds, what in (
                 (memory, memory_text, 0.17, bound, ""),
                 (launch, launch_text, -0.17, started, f", {count} launch{'' if count == 1 else 'es'}"),
             ):
-                end = max(seconds[path], SHORTEST)
+                end = max(seconds[path], timed.get_xlim()[0])
                 points[path].set_data([end], [places[path] + above])
-                texts[path].set(x=end * 2.6, text=f"{time(seconds[path])}{what}")
+                texts[path].set(x=end * 10 ** (0.035 * span), text=f"{time(seconds[path])}{what}")
         heading.set_text(f"lower bounds at {size(device.bandwidth)}/s: ● bytes, ◇ launches")
         return _alt(rows, cols, dtype, device, work, bound, started)
 
@@ -127,13 +142,13 @@ def _alt(rows, cols, dtype, gpu, work, bound, started) -> str:
     naive, two, one = work.values()
     alt = f"{rows:,} x {cols:,} {dtype}: "
     if not naive.launches:
-        return alt + f"tick an op to compare; resident moves {size(one.bytes)}, two passes {size(two.bytes)}."
+        return alt + f"tick an op to compare; resident moves {size(one.bytes)}, two reads of x {size(two.bytes)}."
     saved = bound["unfused"] - bound["resident"]
     alt += (
         f"resident moves {size(one.bytes)} instead of {size(naive.bytes)}, "
         f"{compared(naive.bytes / one.bytes, digits=2)}{' as these ops alone' * (naive.bytes < one.bytes)}. "
         f"On {_a(gpu.name)}, at {size(gpu.bandwidth)}/s, it takes at least {time(bound['resident'])} "
-        f"instead of {time(bound['unfused'])}; two passes move {size(two.bytes)} if no cache helps. "
+        f"instead of {time(bound['unfused'])}; two reads of x move {size(two.bytes)} if no cache helps. "
     )
     launches = naive.launches - one.launches
     worth = started["unfused"] - started["resident"]

@@ -10,6 +10,12 @@ EXAMPLE = Example(entry="17", text="Step 17 of 32: the second read", arguments={
 ROWS_KIB = (16, 32, 64, 128)
 MOST_KIB = 128
 _FIRST, _SECOND, _L1 = 3.1, 0.0, 1.5  # bottoms of the three strips
+#: How a tile looks, by whether its read hit L1; None: not read yet.
+_LOOKS = {
+    None: {"facecolor": "white", "hatch": ""},
+    True: {"facecolor": GREEN, "hatch": "//"},
+    False: {"facecolor": ORANGE, "hatch": ""},
+}
 _L2_INK, _L1_INK = "#8a5f00", "#00694d"  # orange and green, for words
 
 
@@ -77,6 +83,8 @@ class _Picture:
         self.second = axes.text(0, _SECOND + 0.78, "", fontsize=9.5, weight="bold", va="bottom")
         for at, (words, colour) in enumerate((("from L2", _L2_INK), ("L1 hit", _L1_INK), ("not yet", "#666666"))):
             axes.text(self.most - 10.5 + 4 * at, _FIRST + 0.78, words, fontsize=9.5, color=colour, va="bottom")
+            patch = Rectangle((self.most - 11.4 + 4 * at, _FIRST + 0.8), 0.7, 0.24, edgecolor="#555555", linewidth=1)
+            axes.add_patch(patch).set(**_LOOKS[(False, True, None)[at]])
         self.strips = {bottom: [self._tile(i, bottom) for i in range(self.most)] for bottom in (_FIRST, _L1, _SECOND)}
         self.numbers = {  # under a row's tiles; they change with the row alone, so most redraws leave them as they are
             bottom: [self._text(i, bottom - 0.08, str(i + 1), va="top") for i in range(self.most)]
@@ -104,7 +112,7 @@ class _Picture:
             for tile, (patch, number) in enumerate(zip(self.strips[bottom], self.numbers[bottom])):
                 hit = done.get((first, tile))
                 patch.set_visible(tile < tiles)
-                patch.set(facecolor={None: "white", True: GREEN, False: ORANGE}[hit], hatch="//" if hit else "")
+                patch.set(**_LOOKS[hit])
                 if number.get_visible() != (tile < tiles):
                     number.set_visible(tile < tiles)
         held = reads[step - 1][2]

@@ -251,8 +251,8 @@ class LaunchPicture:
             return []
         lanes = step.lanes.reshape(-1, step.lanes.shape[-1] if step.lanes.ndim else 1)
         wrapped = lanes.shape[0] == 1 and lanes.size > 16  # so many are drawn in one row
-        if wrapped:  # to about twice as wide as high
-            width = 1 << max(0, (2 * lanes.size - 1).bit_length() // 2)
+        if wrapped:  # to two to four times as wide as high: cells of few elements, so that masked-off ones show
+            width = 1 << ((2 * lanes.size - 1).bit_length() + 1) // 2
             lanes = np.pad(lanes[0], (0, -lanes.size % width), constant_values=tracing.ELSEWHERE).reshape(-1, width)
         rows, cols = lanes.shape
         room = cells.wanted(rows, cols, _pixels(_SIDE_WIDTH), _pixels(92))
