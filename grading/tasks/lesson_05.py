@@ -331,12 +331,23 @@ STREAMING = Task(
 
 @returns(y="x", residual="fp32", in_place=("residual",))
 def add_gemma_norm(
-    x, residual, weight, eps, *, total="fp32", normed="sum", squared="", stored="sum", scale="right", gain="1 + weight"
+    x,
+    residual,
+    weight,
+    eps,
+    *,
+    total="fp32",
+    normed="sum",
+    squared="",
+    stored="sum",
+    scale="right",
+    gain="1 + weight",
+    tile=1,
 ):
     """The residual stream with x added, and its norm. total: the dtype of the sum."""
-    streams = {"sum": rounded(x + residual, total), "x": x, "residual": residual}
-    factor = scale_of(streams[squared or normed], eps, scale)
-    return streams[normed] * factor[:, None] * gain_of(weight, gain), streams[stored]
+    streams = {"sum": rounded(x + residual, total), "x": x, "residual": residual, "added twice": residual + 2 * x}
+    factor = scale_of(streams[squared or normed], eps, scale, tile)
+    return streams[normed] * factor[:, None] * gain_of(weight, gain, tile), streams[stored]
 
 
 def added(rows, cols, dtype, row_stride=None, residual=1.0, eps=1e-6, std=1.0, total=None):
@@ -359,7 +370,7 @@ def between_numbers(rng, shape):
 
 ADDED = Task(
     id="05.5",
-    title="Residual add and norm at minimum traffic",
+    title="Residual add and norm, for rows of any width",
     points=5,
     functions={"add_gemma_norm": add_gemma_norm},
     kernel=True,
@@ -378,14 +389,16 @@ ADDED = Task(
         Case("2 x 600 bf16, a large residual", added(2, 600, "bf16", residual=300.0)),
         Case("2 x 300 fp16, a sum whose square overflows fp16", added(2, 300, "fp16", residual=1000.0)),
         Case("2 x 500 fp32, small values, eps 0.001", added(2, 500, "fp32", std=0.01, residual=0.01, eps=1e-3)),
-        Case("1 x 32768 fp32, the widest row", added(1, 32768, "fp32")),
+        Case("2 x 4097 bf16, one column over", added(2, 4097, "bf16")),
+        Case("1 x 40001 fp16, ten tiles", added(1, 40001, "fp16")),
     ),
     mistakes=(
         Mistake("the residual was not updated", "Store the sum back into residual, in place.", stored="residual"),
         Mistake(
             "the sum of x and the residual was not what was normed",
-            "Keep residual + x in registers: the sum of squares and the output are both computed from it.",
+            "Both loops need residual + x. After a store, residual holds the sum: add x once.",
             *({flag: stream} for flag in ("normed", "squared") for stream in ("x", "residual")),
+            {"normed": "added twice", "squared": "sum"},
         ),
         Mistake(
             "the sum was rounded to 16 bits",
@@ -393,15 +406,20 @@ ADDED = Task(
             *({"total": dtype} for dtype in ("bf16", "fp16")),
         ),
         GAIN,
-        SCALE,
+        Mistake(SCALE.fault, f"{TILES.hint} {SCALE.hint}", *TILES.ways, *SCALE.ways),
     ),
-    minimum_bytes=lambda x, residual, weight, eps: {**row_bytes(x, weight, x.dtype), "residual": 2 * residual.nbytes},
+    minimum_bytes=lambda x, residual, weight, eps: {**row_bytes(x, weight, x.dtype), "residual": 3 * residual.nbytes},
+    max_tile=4096,
     hints={
-        "unwritten": "Store y and the new residual. The tile spans the row: BLOCK = triton.next_power_of_2(cols).",
-        "traffic": "Read x and residual once, write residual and y once: keep the sum in registers until y is stored.",
+        "unwritten": "Store y and the new residual, in tiles that reach to the end of the row.",
+        "traffic": "Of x and residual, what does the second loop have to read, if the first one has stored the sum?",
     },
     speed=Speed(
-        points=1, share=0.75, bytes=8192 * 8192 * 12 + 8192 * 4, shape="8192 x 8192 bf16", make=timed(residual=True)
+        points=1,
+        share=0.45,
+        bytes=4096 * 65536 * 12 + 65536 * 4,
+        shape="4096 x 65536 bf16",
+        make=timed(residual=True, shape=(4096, 65536)),
     ),
 )
 
