@@ -165,12 +165,15 @@ def stacks(
             words = form.format(value)
             if inside and value < sum(values.values()) and value / limit * wide > 9 * len(words) + 8:
                 patch = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-                axes.text(start + value / 2, at, words, fontsize=8.5, ha="center", va="center", bbox=patch, zorder=4)
+                half = (3.8 * len(words) + 4) / wide * limit  # of the number, which stands left of a mark that it hides
+                middle = start + value / 2
+                middle = mark[0] - half if mark and abs(mark[0] - middle) < half < mark[0] - start - half else middle
+                axes.text(middle, at, words, fontsize=8.5, ha="center", va="center", bbox=patch, zorder=4)
             start += value
         look = {"textcoords": "offset points", "fontsize": 9.5, "va": "center", "weight": "bold", "zorder": 5}
         axes.annotate(form.format(start), (start, at), (4, 0), **look)
     if mark:
-        axes.axvline(mark[0], color=BLACK, linewidth=1.3, linestyle="--", zorder=3)
+        axes.axvline(mark[0], color=BLACK, linewidth=1.3, linestyle=(0, (3, 1)), zorder=3)
         x = left + mark[0] / limit * wide
         figure.text(x / WIDTH, 1 - 14 / height, mark[1], fontsize=9, va="center", ha="center", color="#555555")
     for at, line in enumerate(lines):
