@@ -1,4 +1,5 @@
-"""Exercise 11, mixture of experts: balance, routing with a bias, aligned permutation, grouped GEMM, combine."""
+"""Exercise 11, mixture of experts: balance, routing with a bias, aligned permutation, grouped GEMM, combine, and the
+gradients of the experts' weights."""
 
 import numpy as np
 
@@ -542,4 +543,99 @@ COMBINE = Task(
     ),
 )
 
-TASKS = (BALANCE, ROUTE, ALIGN, GROUPED, COMBINE)
+# ---------------------------------------------------------------- 11.6 gradients of the weights
+
+
+@returns(dw="fp32", db="fp32")
+def expert_gradients(dy, x, offsets, *, overrun=0, cut=0, owner="right", transposed=False):
+    """dy[rows of e].T @ x[rows of e] and the sum of dy over the same rows, for each expert e.
+
+    overrun: the height of tiles whose last one reads on into the rows of the next expert. cut: of tiles of which only
+    full ones count. owner: whose rows an expert gets.
+    """
+    experts, (n, k) = len(offsets) - 1, (dy.shape[1], x.shape[1])
+    dw, db = np.zeros((experts, n, k)), np.zeros((experts, n))
+    for e in range(experts):
+        other = {"right": e, "next": (e + 1) % experts, "previous": e - 1}[owner]
+        start, end = offsets[other : other + 2] if other >= 0 else offsets[-2:]
+        end = start + ceil(end - start, overrun) * overrun if overrun else end
+        end = start + (end - start) // cut * cut if cut else end
+        dw[e], db[e] = dy[start:end].T @ x[start:end], dy[start:end].sum(axis=0)
+    return dw.swapaxes(1, 2) if transposed and n == k else dw, db
+
+
+def rows_of(counts, n, k, dtype="bf16", padding=0, moved=0):
+    """Experts with these numbers of rows, in any order. moved: as in `groups`. Sums of one sign, or nearly so."""
+
+    def make(rng):
+        loads = np.array(counts)
+        if moved:
+            loads[:2] += rng.turn % 2 * moved * np.array([-1, 1])
+        loads = rng.permutation(loads)
+        return {
+            "dy": tensor(rng.integers(-1, 9, (sum(counts), n)) / 8, dtype),
+            "x": padded(rng.integers(-1, 9, (sum(counts), k)) / 8, dtype, padding),
+            "offsets": tensor(np.concatenate([[0], np.cumsum(loads)]), "int32"),
+        }
+
+    return make
+
+
+def gradient_bytes(dy, x, offsets):
+    """With tiles of 32 x 32 of dw: dy once per 32 columns of x, x once per 32 of dy, nothing of another expert's."""
+    experts, n, k = offsets.shape[0] - 1, dy.shape[1], x.shape[1]
+    across, down = ceil(k, 32), ceil(n, 32)
+    return {
+        "dy": dy.nbytes * across,
+        "x": x.itemsize * x.shape[0] * k * down,
+        "offsets": 8 * experts * across * down,
+        "returned 0": 4 * experts * n * k,
+        "returned 1": 4 * experts * n,
+    }
+
+
+GRADIENTS = Task(
+    id="11.6",
+    title="The gradients of all experts' weights",
+    points=5,
+    functions={"expert_gradients": expert_gradients},
+    kernel=True,
+    cases=(
+        Case("72 rows of four experts, one without rows, 64 x 48, bf16", rows_of((33, 29, 0, 10), 64, 48, moved=33)),
+        Case("1, 33, 0, 0 and 3 rows, 40 x 33, fp16", rows_of((1, 33, 0, 0, 3), 40, 33, "fp16")),
+        Case("5 and 20 rows, 24 x 40, bf16, padded rows of x", rows_of((5, 20), 24, 40, padding=11), hint=PADDED),
+        Case("16 rows, all of one expert of 12, 32 x 32, bf16", rows_of((16, *[0] * 11), 32, 32)),
+        Case("64, 128, 0 and 32 rows, 33 x 65, fp16", rows_of((64, 128, 0, 32), 33, 65, "fp16")),
+        Case("1 row, 1 x 1, bf16", rows_of((1,), 1, 1)),
+        Case("50 rows of 40 experts, 24 x 40, bf16", rows_of((*[1] * 25, *[5] * 5, *[0] * 10), 24, 40)),
+    ),
+    mistakes=(
+        Mistake(
+            "rows of the next expert were added",
+            "A tile of rows may reach beyond offsets[e + 1]: mask these rows with 0 in dy or in x.",
+            overrun=TILE,
+        ),
+        Mistake(
+            "the last, ragged tile of an expert's rows was left out",
+            "Loop from offsets[e] to offsets[e + 1] and mask the last tile.",
+            cut=TILE,
+        ),
+        Mistake(
+            "an expert got the rows of another one",
+            "The rows of expert e are offsets[e] to offsets[e + 1] - 1.",
+            {"owner": "next"},
+            {"owner": "previous"},
+        ),
+        Mistake("dw is transposed", "dw[e] is [N, K], as the weight: dy.T @ x.", transposed=True),
+    ),
+    minimum_bytes=gradient_bytes,
+    max_tile=(64, 64),
+    hints={
+        "unwritten": "An expert without rows has a gradient, too: zeros, which its programs have to store.",
+        "traffic": "One program per expert and tile of dw, with sides of 32 or 64. Only some programs have to store "
+        "db, and none has to load dy again for it.",
+        "values": "The sum runs over an expert's rows: a tile of dy transposed times a tile of x, in fp32.",
+    },
+)
+
+TASKS = (BALANCE, ROUTE, ALIGN, GROUPED, COMBINE, GRADIENTS)
