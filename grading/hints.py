@@ -63,8 +63,8 @@ def most_telling(task: Task, findings: list) -> Finding:
 
 def meaning(text: str, line: str = "", kernel: bool = True) -> tuple[str, str]:
     """(the fault, what to do) of an error with this text, raised in this line of the learner's code; "" where nothing
-    is known beyond the error's own words, as in a task that asks for no kernel."""
-    for entry in MEANINGS if kernel else ():
+    is known beyond the error's own words. kernel: whether the task asks for one."""
+    for entry in (each for each in MEANINGS if kernel or each.get("host")):
         in_text, in_line = re.search(entry["error"], text), re.search(entry.get("line", ""), line)
         if in_text and in_line:
             groups = [group for match in (in_text, in_line) for group in match.groups() if group]

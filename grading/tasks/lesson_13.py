@@ -371,12 +371,12 @@ def fake_reglu(gate_up, *, computed=False):
 
 
 @returns("opcheck", y="gate_up", dx="gate_up")
-def compiled_gradient(gate_up, dy, *, dy_used=True, chained=True):
+def compiled_gradient(gate_up, dy, *, dy_used=True):
     """Of y = 2 * reglu(3 * gate_up)."""
     gate, up = np.split(3 * gate_up, 2, axis=1)
-    dy = 2 * (dy if dy_used else np.ones_like(dy))
+    dy = 2 * dy if dy_used else np.ones_like(dy)
     dx = np.concatenate([dy * up * (gate > 0), dy * np.maximum(gate, 0)], axis=1)
-    return True, 2 * np.maximum(gate, 0) * up, dx * (3 if chained else 1)
+    return True, 2 * np.maximum(gate, 0) * up, dx * 3
 
 
 def pairs_of(rows, cols, dy=True, transposed=False):
@@ -404,12 +404,11 @@ OP = Task(
         Mistake(
             "the fake function computed y", "It says what y looks like: allocate, and compute nothing.", computed=True
         ),
-        Mistake("dy was left out", "Pass dy to torch.autograd.grad as the gradient of y.", dy_used=False),
-        Mistake("the gradient is that of 3 * gate_up", "Ask for the gradient of gate_up itself.", chained=False),
+        Mistake("dy was left out", "Pass dy on to reglu_backward: it is the gradient of y.", dy_used=False),
     ),
     hints={
         "form": "y has half the columns of gate_up, its dtype, and rows of its own.",
-        "exception": "Each op needs a fake function, and reglu a gradient with a setup_context.",
+        "exception": "make_op registers two ops with a fake function each, reglu with a gradient and a setup_context.",
         "values": "The op's gradient is reglu_backward(dy, gate_up), with what setup_context saved.",
     },
 )

@@ -1,4 +1,4 @@
-# wrong, exception: call the op, not the function
+# wrong, exception: make_op
 import torch
 
 from instruments.backend import tl, triton
@@ -51,29 +51,19 @@ def compiled(model):
 
 
 def fake_reglu(gate_up):
-    return gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
+    left, _ = gate_up.chunk(2, dim=1)
+    return torch.empty(left.shape, dtype=left.dtype, device=left.device)
 
 
 def make_op():
-    op = torch.library.custom_op("exercise_13::reglu", reglu, mutates_args=())
-    backward = torch.library.custom_op("exercise_13::reglu_backward", reglu_backward, mutates_args=())
-
-    def save(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    def gradients(ctx, dy):
-        return backward(dy, *ctx.saved_tensors)
-
-    op.register_fake(fake_reglu)
-    backward.register_fake(lambda dy, gate_up: gate_up.new_empty(gate_up.shape))
-    op.register_autograd(gradients, setup_context=save)
-    return op
+    return reglu
 
 
 def compiled_gradient(gate_up, dy):
-    op = make_op()
-    x = gate_up.detach().clone().requires_grad_()
-    tests = torch.library.opcheck(op, (x,))
-    y = compiled(lambda x: 2 * reglu(3 * x))(x)
+    """opcheck of both ops, y = 2 * reglu(3 * gate_up) by the compiled op, and the gradient."""
+    op, x = make_op(), gate_up.detach().clone().requires_grad_()
+    backward = torch.ops.exercise_13.reglu_backward
+    tests = torch.library.opcheck(op, (x,)), torch.library.opcheck(backward, (dy, gate_up))
+    y = compiled(lambda x: 2 * op(3 * x))(x)
     (dx,) = torch.autograd.grad(y, x, dy)
-    return set(tests.values()) == {"SUCCESS"}, y.detach(), dx
+    return {word for test in tests for word in test.values()} == {"SUCCESS"}, y.detach(), dx

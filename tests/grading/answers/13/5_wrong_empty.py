@@ -1,0 +1,69 @@
+# wrong, exception: make_op
+import torch
+
+from instruments.backend import tl, triton
+
+
+@triton.jit
+def reglu_kernel(gate_up_ptr, y_ptr, cols, row_stride, col_stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        gate_ptrs = gate_up_ptr + row * row_stride + col * col_stride
+        gate = tl.load(gate_ptrs, mask=col < cols, other=0.0)
+        up = tl.load(gate_ptrs + cols * col_stride, mask=col < cols, other=0.0)
+        tl.store(y_ptr + row * cols + col, tl.maximum(gate, 0.0) * up, mask=col < cols)
+
+
+@triton.jit
+def reglu_backward_kernel(dy_ptr, gate_up_ptr, dx_ptr, cols, row_stride, col_stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    for start in range(0, cols, BLOCK):
+        col = start + tl.arange(0, BLOCK)
+        gate_ptrs = gate_up_ptr + row * row_stride + col * col_stride
+        gate = tl.load(gate_ptrs, mask=col < cols, other=0.0)
+        up = tl.load(gate_ptrs + cols * col_stride, mask=col < cols, other=0.0)
+        dy = tl.load(dy_ptr + row * cols + col, mask=col < cols, other=0.0)
+        tl.store(dx_ptr + row * 2 * cols + col, tl.where(gate > 0, dy * up, 0.0), mask=col < cols)
+        tl.store(dx_ptr + row * 2 * cols + cols + col, dy * tl.maximum(gate, 0.0), mask=col < cols)
+
+
+def reglu(gate_up: torch.Tensor) -> torch.Tensor:
+    """[rows, 2 * cols] of any strides -> [rows, cols], contiguous."""
+    rows, cols = gate_up.shape[0], gate_up.shape[1] // 2
+    y = torch.empty(rows, cols, dtype=gate_up.dtype, device=gate_up.device)
+    reglu_kernel[(rows,)](gate_up, y, cols, *gate_up.stride(), BLOCK=256)
+    return y
+
+
+def reglu_backward(dy: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
+    """The gradient of gate_up, [rows, 2 * cols], contiguous."""
+    rows, cols = gate_up.shape[0], gate_up.shape[1] // 2
+    dx = torch.empty(gate_up.shape, dtype=gate_up.dtype, device=gate_up.device)
+    reglu_backward_kernel[(rows,)](dy.contiguous(), gate_up, dx, cols, *gate_up.stride(), BLOCK=256)
+    return dx
+
+
+def compiled(model):
+    """`model` in one graph, forward and backward; a graph break is an error."""
+    torch.compiler.reset()  # or old versions of your op would stay in the compiler's cache
+    return torch.compile(model, fullgraph=True, backend="aot_eager")
+
+
+def fake_reglu(gate_up):
+    left, _ = gate_up.chunk(2, dim=1)
+    return torch.empty(left.shape, dtype=left.dtype, device=left.device)
+
+
+def make_op():
+    pass
+
+
+def compiled_gradient(gate_up, dy):
+    """opcheck of both ops, y = 2 * reglu(3 * gate_up) by the compiled op, and the gradient."""
+    op, x = make_op(), gate_up.detach().clone().requires_grad_()
+    backward = torch.ops.exercise_13.reglu_backward
+    tests = torch.library.opcheck(op, (x,)), torch.library.opcheck(backward, (dy, gate_up))
+    y = compiled(lambda x: 2 * op(3 * x))(x)
+    (dx,) = torch.autograd.grad(y, x, dy)
+    return {word for test in tests for word in test.values()} == {"SUCCESS"}, y.detach(), dx
