@@ -187,7 +187,7 @@ TWO_LOOPS = Task(
     points=4,
     functions={"causal_two_loops": causal_two_loops},
     kernel=True,
-    instruction=(90, "cp.async.bulk.tensor", "load tiles of q, k and v through tensor descriptors"),
+    instruction=(90, ".global.mbarrier", "load tiles of q, k and v through tensor descriptors"),  # TMA
     cases=(
         Case("2 heads, 128 tokens, head_dim 64, bf16", of_heads(2, 128, 64, "bf16")),
         Case("1 head, 192 tokens, head_dim 64, fp16", of_heads(1, 192, 64, "fp16")),
