@@ -353,18 +353,26 @@ def grouped_linear(x, weight, bias, offsets, *, add_bias="first", relu=True, own
     return y
 
 
-def groups(counts, hidden, inter, dtype="bf16", padding=0, moved=0, negative=0):
-    """Experts with these numbers of rows, in any order.
+def loads_of(rng, counts, moved=0):
+    """Rows of experts, in any order. moved: rows that go from the first to the second at every other turn, so that the
+    number of tiles changes."""
+    loads = np.array(counts)
+    if moved:
+        loads[:2] += rng.turn % 2 * moved * np.array([-1, 1])
+    return rng.permutation(loads)
 
-    moved: rows that go from the first to the second at every other turn, so that the number of tiles changes. negative:
-    the sums of experts with so many rows are all below zero.
-    """
+
+def offsets_of(loads):
+    """Where the rows of each expert begin, and the end of the last one's."""
+    return tensor(np.concatenate([[0], np.cumsum(loads)]), "int32")
+
+
+def groups(counts, hidden, inter, dtype="bf16", padding=0, moved=0, negative=0):
+    """Experts with these numbers of rows. moved: as in `loads_of`. negative: the sums of experts with so many rows are
+    all below zero."""
 
     def make(rng):
-        loads = np.array(counts)
-        if moved:
-            loads[:2] += rng.turn % 2 * moved * np.array([-1, 1])
-        loads = rng.permutation(loads)
+        loads = loads_of(rng, counts, moved)
         low = 0.5 if inter == 1 else -1.0
         bias = rng.uniform(low, 1, (len(counts), inter))
         bias[(loads == negative) & (loads > 0)] -= 1.1 * hidden
@@ -372,7 +380,7 @@ def groups(counts, hidden, inter, dtype="bf16", padding=0, moved=0, negative=0):
             "x": padded(rng.uniform(low, 1, (sum(counts), hidden)), dtype, padding),
             "weight": tensor(rng.uniform(low, 1, (len(counts), inter, hidden)), dtype),
             "bias": tensor(bias),
-            "offsets": tensor(np.concatenate([[0], np.cumsum(loads)]), "int32"),
+            "offsets": offsets_of(loads),
         }
 
     return make
@@ -565,17 +573,14 @@ def expert_gradients(dy, x, offsets, *, overrun=0, cut=0, owner="right", transpo
 
 
 def rows_of(counts, n, k, dtype="bf16", padding=0, moved=0):
-    """Experts with these numbers of rows, in any order. moved: as in `groups`. Sums of one sign, or nearly so."""
+    """Experts with these numbers of rows. moved: as in `loads_of`. Sums of one sign, or nearly so."""
 
     def make(rng):
-        loads = np.array(counts)
-        if moved:
-            loads[:2] += rng.turn % 2 * moved * np.array([-1, 1])
-        loads = rng.permutation(loads)
+        loads = loads_of(rng, counts, moved)
         return {
             "dy": tensor(rng.integers(-1, 9, (sum(counts), n)) / 8, dtype),
             "x": padded(rng.integers(-1, 9, (sum(counts), k)) / 8, dtype, padding),
-            "offsets": tensor(np.concatenate([[0], np.cumsum(loads)]), "int32"),
+            "offsets": offsets_of(loads),
         }
 
     return make

@@ -16,14 +16,14 @@ KERNELS = [(exercise, task) for exercise, task in TASKS if task.kernel]
 
 
 def source_of(exercise: str, task) -> str:
-    """The code cells that `grade` runs, from the second one to the task's check."""
+    """The code cells that `grade` runs, from the second one to the task's answer."""
     sources = []
     cells = [c for c in nbformat.read(ROOT / notebook_of(exercise, "solutions"), as_version=4).cells if "outputs" in c]
     for cell in cells[1:]:
-        if grade_id(cell) == f"check_{task.id.replace('.', '_')}":
-            break
         if not grade_id(cell).startswith("check") and LEFT_OUT_TAG not in cell.metadata.get("tags", []):
             sources.append(cell.source)
+        if grade_id(cell) == f"answer_{task.id.replace('.', '_')}":
+            break
     return "\n\n\n".join(sources)
 
 
