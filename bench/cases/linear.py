@@ -1,5 +1,6 @@
 """Linear layers with an epilogue beside the plain matmul, torch's unfused ops, cuBLASLt and torch.compile."""
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -38,9 +39,14 @@ def _plain(x, weight, *_):
     return matmul(x, weight.T)
 
 
-#: What each epilogue is compared with in the same run: the matmul without one.
+def _no_epilogue(x, weight, *_):
+    return linear_bias_act(x, weight)
+
+
+#: What each epilogue is compared with in the same run: the matmul without one, and its own kernel without one.
 ALONE = dict.fromkeys(
-    ("bytes-first, matmul alone", "quack, matmul alone"), lambda x, weight, *_: x.double() @ weight.double().T
+    ("bytes-first, matmul alone", "bytes-first, no epilogue", "quack, matmul alone"),
+    lambda x, weight, *_: x.double() @ weight.double().T,
 )
 
 
@@ -65,6 +71,7 @@ def gelu_case(M: int, N: int, K: int) -> Case:
     ours = {
         "bytes-first": lambda: partial(linear_bias_act, activation="gelu"),
         "bytes-first, matmul alone": lambda: _plain,
+        "bytes-first, no epilogue": lambda: _no_epilogue,
         "bytes-first, two launches": lambda: lambda x, weight, bias: bias_gelu(matmul(x, weight.T), bias),
         "cublaslt": lambda: _cublaslt_gelu,
         "quack": partial(peers.quack_linear, "gelu_tanh_approx"),
@@ -93,6 +100,7 @@ def _residual_case(M, N, K):
         {
             "bytes-first": lambda: lambda x, weight, residual: linear_bias_act(x, weight, residual=residual),
             "bytes-first, matmul alone": lambda: _plain,
+            "bytes-first, no epilogue": lambda: _no_epilogue,
             "cublaslt": lambda: lambda x, weight, residual: torch.addmm(residual, x, weight.T),
             "quack": peers.quack_linear_residual,
             **_in_turns(lambda x, weight, residual: F.linear(x, weight) + residual),
@@ -101,15 +109,25 @@ def _residual_case(M, N, K):
     )
 
 
-def _swiglu(x, weight):
+def _swiglu(x, weight, _):
     gate, up = F.linear(x, weight).unflatten(1, (-1, 2)).unbind(2)
+    return F.silu(gate) * up
+
+
+def _swiglu_halves(x, _, weight):
+    gate, up = F.linear(x, weight).chunk(2, dim=1)
     return F.silu(gate) * up
 
 
 def _swiglu_case(M, N, K):
     def arguments():
+        """x, the weight with gate and up in turns, and with all of gate before all of up."""
         gate, up = (random(N // 2, K, dtype=BF16) * K**-0.5 for _ in range(2))
-        return random(M, K, dtype=BF16), interleave_gate_up(gate, up)
+        return random(M, K, dtype=BF16), interleave_gate_up(gate, up), torch.cat([gate, up])
+
+    def quack():
+        function = peers.quack_linear("swiglu")
+        return lambda x, weight, _: function(x, weight)
 
     return Case(
         "linear_swiglu",
@@ -117,14 +135,67 @@ def _swiglu_case(M, N, K):
         BF16,
         arguments,
         linear_traffic(M, N, K, BF16, swiglu=True),
-        lambda x, weight: linear_reference(x.double(), weight.double(), activation="swiglu"),
+        lambda x, weight, _: linear_reference(x.double(), weight.double(), activation="swiglu"),
         {
-            "bytes-first": lambda: linear_swiglu,
+            "bytes-first": lambda: lambda x, weight, _: linear_swiglu(x, weight),
             "bytes-first, matmul alone": lambda: _plain,
-            "quack": partial(peers.quack_linear, "swiglu"),
+            "bytes-first, no epilogue": lambda: _no_epilogue,
+            "quack": quack,
             **_in_turns(_swiglu),
+            "torch, side by side": lambda: _swiglu_halves,
+            "torch.compile, side by side": lambda: compiled(_swiglu_halves),
         },
         ALONE,
+    )
+
+
+def _chain(x, weight, bias, residual):
+    return F.gelu(F.linear(x, weight, bias), approximate="tanh") + residual
+
+
+def _chain_case(M, N, K):
+    """Bias, GELU and residual: all three epilogues at once."""
+
+    def launches(x, weight, bias, residual):
+        return F.gelu(matmul(x, weight.T) + bias, approximate="tanh") + residual
+
+    return Case(
+        "linear_bias_gelu_residual",
+        (M, N, K),
+        BF16,
+        lambda: (*_operands(M, N, K), random(N, dtype=BF16), random(M, N, dtype=BF16)),
+        linear_traffic(M, N, K, BF16, bias=True, residual=True),
+        lambda x, weight, bias, residual: linear_reference(
+            x.double(), weight.double(), bias.double(), "gelu", residual.double()
+        ),
+        {
+            "bytes-first": lambda: (
+                lambda x, weight, bias, residual: linear_bias_act(x, weight, bias, activation="gelu", residual=residual)
+            ),
+            "bytes-first, no epilogue": lambda: _no_epilogue,
+            "bytes-first, four launches": lambda: launches,
+            **_in_turns(_chain),
+        },
+        ALONE,
+    )
+
+
+def _depth_case(K):
+    """Bias and GELU at another K: the epilogue's work is the same."""
+    ours = ("bytes-first", "bytes-first, no epilogue")
+    case = gelu_case(8192, 8192, K)
+    return replace(case, implementations={name: case.implementations[name] for name in ours})
+
+
+def _input_gradient_case(M, N, K):
+    return Case(
+        "input_gradient",
+        (M, N, K),
+        BF16,
+        lambda: (random(M, K, dtype=BF16), random(K, N, dtype=BF16) * K**-0.5),
+        linear_traffic(M, N, K, BF16),
+        lambda dy, weight: dy.double() @ weight.double(),
+        {"bytes-first": lambda: matmul, "torch": lambda: torch.matmul},
     )
 
 
@@ -145,7 +216,10 @@ def _qkv_case(M, N, K):
             "bytes-first": lambda: lambda x, weight: qkv_projection(x, weight, heads, kv_heads)[0],
             "torch": lambda: lambda x, weight: F.linear(x, weight)[:, :4096].unflatten(1, (32, 128)),
             "three matmuls": lambda: lambda x, weight: three(x, weight)[0].unflatten(1, (32, 128)),
+            "torch, q alone": lambda: lambda x, weight: F.linear(x, weight[:4096]).unflatten(1, (32, 128)),
+            "torch, k alone": lambda: lambda x, weight: F.linear(x, weight[4096:5120]),
         },
+        {"torch, k alone": lambda x, weight: x.double() @ weight[4096:5120].double().T},
     )
 
 
@@ -193,6 +267,9 @@ def cases() -> list[Case]:
         large
         + [_qkv_case(*shape) for shape in QKV]
         + [_norm_case(*shape) for shape in QKV]
+        + [_chain_case(*LARGE[1])]
+        + [_depth_case(K) for K in (2048, 4096, 16384)]
+        + [_input_gradient_case(8192, 4096, 14336)]
         + [_weight_gradient_case(8192, 14336, 4096, add) for add in (False, True)]
     )
 

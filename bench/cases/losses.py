@@ -128,8 +128,10 @@ def peak_calls() -> list[Call]:
 
 
 def sanitize(rows, cols, width, dtype):
-    """The loss, its gradient in one launch and by autograd, and the linear layer with a chunk."""
+    """The loss, its gradient in one launch and by autograd, and the linear layer in chunks of both kinds."""
     logits, targets = random(rows, cols, dtype=dtype), _targets(rows, cols)
     cross_entropy_with_gradient(logits, targets, label_smoothing=0.1)
     cross_entropy(logits.requires_grad_(), targets).backward()
-    linear_cross_entropy(random(rows, width, dtype=dtype), random(cols, width, dtype=dtype), targets, chunk=2)
+    x, weight = random(rows, width, dtype=dtype), random(cols, width, dtype=dtype)
+    linear_cross_entropy(x, weight, targets, chunk=2)
+    linear_cross_entropy(x, weight, targets, vocabulary_chunk=cols // 3 + 1)

@@ -55,6 +55,7 @@ def _rmsnorm_backward(rows, cols, dtype=torch.bfloat16):
 def cases() -> list[Case]:
     return [
         _rmsnorm_backward(8192, 8192),
+        _rmsnorm_backward(8192, 4096),
         _rmsnorm_backward(32768, 4096),
         _rmsnorm_backward(131072, 1024),
         _rmsnorm_backward(2048, 65536),

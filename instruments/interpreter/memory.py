@@ -309,6 +309,15 @@ def _guard_cas(method):
     return create_atomic_cas
 
 
+def _descriptor_reduce(self, kind, descriptor, value, offsets):
+    """A descriptor's atomic_add of floating-point numbers, which the stock builder lacks: an atomic per element."""
+    if kind != stock._ir.DESCRIPTOR_REDUCE_KIND.ADD or not value.dtype.scalar.is_floating():
+        raise NotImplementedError(f"{kind} of {value.dtype} by a descriptor is not supported in interpreter mode")
+    ptrs, mask = descriptor.materialize_pointers(offsets)
+    order, scope = stock._ir.MEM_SEMANTIC.RELAXED, stock._ir.MEM_SYNC_SCOPE.GPU
+    self.create_atomic_rmw(stock._ir.ATOMIC_OP.FADD, ptrs, value, mask, order, scope)
+
+
 def _load(method):
     """The semantic's load, which passes an `other` on if it is true: a zero of one element is not, and the
     builder would take it for none."""
@@ -332,4 +341,5 @@ def install():
     builder.create_masked_store = _guard_store(builder.create_masked_store)
     builder.create_atomic_rmw = _guard_rmw(builder.create_atomic_rmw)
     builder.create_atomic_cas = _guard_cas(builder.create_atomic_cas)
+    builder.create_descriptor_reduce = _descriptor_reduce
     stock.TritonSemantic.load = _load(stock.TritonSemantic.load)  # of the class: 3.6 makes one for each launch

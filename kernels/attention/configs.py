@@ -39,8 +39,8 @@ FORWARD = {
         for width in WIDTHS
     },
     "hopper": {
-        64: {"WARPGROUPS": 3, "REGISTERS": 160, "SLOTS": 8, "IN_TURN": True},
-        128: {"WARPGROUPS": 2, "REGISTERS": 240, "SLOTS": 4, "IN_TURN": False},
+        64: {"WARPGROUPS": 3, "REGISTERS": 160, "SLOTS": 8},
+        128: {"WARPGROUPS": 2, "REGISTERS": 240, "SLOTS": 4},
     },
 }
 #: Configs of the backward by path and width (for 'hopper': by head_dim).

@@ -3,7 +3,7 @@
 Reference, minimum traffic and the Triton kernels are those of forward.py. The loop over tiles of keys is the same; here
 the author, not the compiler, says which warp does what. One producer warp loads: its TMA copies fill a ring of tiles,
 keys and values in turn. Two or three consumer warpgroups (four warps, 64 queries each) compute: under the exponentials
-of one tile, the tensor cores run the second matmul of the tile before, and the matmuls of the other warpgroups. They
+of one, the tensor cores run the matmuls of the others. They
 synchronize through mbarriers only: counters in shared memory at which copies and warpgroups arrive, and others wait.
 The kernel is persistent: a program processes many tiles of queries, so that the loads of the next one run under the
 last matmuls of this one. Causal, a warpgroup skips the tiles of keys that only later warpgroups attend to.
@@ -12,9 +12,11 @@ The ring has slots for tiles [1, 1, KEYS, head_dim]: item 2n is the n-th tile of
 the values beside it, in slot item % slots. Each slot has two mbarriers: `full`, its copy has arrived; `free`, all
 warpgroups have read it. Tiles of queries have two slots, and mbarriers alike.
 
-Warp specialization and overlap are FlashAttention-3's (Shah and others, 2024), and so are the turns that warpgroups
-take to start their matmuls, so that their exponentials do not all come at once. sm_90, head_dim 64 or 128, no
-interpreter.
+Warp specialization and ping-pong scheduling are FlashAttention-3's (Shah and others, 2024): the warpgroups take turns
+to start their matmuls, so that their exponentials do not all come at once. Its other overlap, of softmax with the same
+warpgroup's second matmul, made this kernel slower, by 2 to 4% with heads of 128 and 10 to 14% with 64
+(bench/results/experiments/attention_overlap_h200.json).
+sm_90, head_dim 64 or 128, no interpreter.
 """
 
 from dataclasses import dataclass
@@ -143,17 +145,14 @@ def producer(shared, sizes, CAUSAL: gl.constexpr, PAIRED: gl.constexpr):
 
 @gluon.jit
 def take_turn(turns, item, WARPGROUP: gl.constexpr):
-    """Wait until the warpgroup before has started its matmuls with the keys of an item. turns: an mbarrier for each
-    warpgroup, or a single one where they take no turns."""
-    if turns.shape[0] > 1:
-        mbarrier.wait(turns.index(WARPGROUP), (item // 2 & 1) ^ (WARPGROUP == 0))
+    """Wait for this warpgroup's turn to start its matmuls with the keys of an item. turns: an mbarrier for each."""
+    mbarrier.wait(turns.index(WARPGROUP), (item // 2 & 1) ^ (WARPGROUP == 0))
 
 
 @gluon.jit
 def give_turn(turns, WARPGROUP: gl.constexpr):
     """Let the next warpgroup start its matmuls."""
-    if turns.shape[0] > 1:
-        mbarrier.arrive(turns.index((WARPGROUP + 1) % turns.shape[0]))
+    mbarrier.arrive(turns.index((WARPGROUP + 1) % turns.shape[0]))
 
 
 @gluon.jit
@@ -233,7 +232,8 @@ def attend_keys(
     q_tile, ring, full, free, turns, last, scale,
     WARPGROUP: gl.constexpr, MASKED: gl.constexpr,
 ):  # fmt: skip
-    """A consumer warpgroup's loop: softmax of a tile of keys runs under the second matmul of the tile before.
+    """A consumer warpgroup's loop: it starts the scores of a tile of keys and, queued behind them, the second matmul of
+    the tile before; then its softmax runs under the matmuls of the other warpgroups.
 
     Args:
         count: tiles of keys, from the one that starts at `key` downwards.
@@ -247,24 +247,28 @@ def attend_keys(
     Returns:
         (item, state) after these tiles.
     """
+    EARLY: gl.constexpr = (
+        turns.shape[0] == 2
+    )  # of two warpgroups, the other one starts its scores before this one's out
     acc, weights, running_max, running_sum = state
     for step in range(count):
         wait_for(full, item + 1)  # for the copy of the keys
         take_turn(turns, item + 1, WARPGROUP)
         scores = start_scores(q_tile, ring, item + 1)
+        if EARLY:
+            give_turn(turns, WARPGROUP)
         wait_for(full, item)  # for that of the values before them
-        acc = start_out(weights, ring, item, acc)  # runs under exponentials: its own, or in turns the others'
-        give_turn(turns, WARPGROUP)
+        acc = start_out(weights, ring, item, acc)
+        if not EARLY:
+            give_turn(turns, WARPGROUP)
         scores = warpgroup_mma_wait(1, deps=(scores,))  # for all matmuls but the one that started last
         release(free, item + 1)  # the producer may overwrite the keys
+        acc = warpgroup_mma_wait(0, deps=(acc,))
+        release(free, item)
         if MASKED:
             scores = mask_scores(scores, key - step * KEYS, last)
         unpacked, running_max, running_sum, correction = softmax_step(scores, running_max, running_sum, scale)
-        if turns.shape[0] == 1:
-            wait_for(full, item)  # again: ends a basic block, else ptxas moves exponentials behind the next wait
-        acc = warpgroup_mma_wait(0, deps=(acc,))
-        release(free, item)
-        weights = pack(unpacked, ring.dtype)  # not before the wait: ptxas would then serialize the matmuls
+        weights = pack(unpacked, ring.dtype)
         acc = acc * gl.convert_layout(correction, gl.SliceLayout(1, acc.type.layout))[:, None]
         item += 2
     return item, (acc, weights, running_max, running_sum)
@@ -337,7 +341,7 @@ def attention_hopper_kernel(
     q, k, v, out, lse_ptr,  # tensors; q, k, v, out: descriptors
     heads, group, queries, keys, all_heads, blocks, together, scale,
     CAUSAL: gl.constexpr, PAIRED: gl.constexpr,
-    WARPGROUPS: gl.constexpr, REGISTERS: gl.constexpr, SLOTS: gl.constexpr, IN_TURN: gl.constexpr,
+    WARPGROUPS: gl.constexpr, REGISTERS: gl.constexpr, SLOTS: gl.constexpr,
 ):  # fmt: skip
     """Many tiles of queries: q, out [batch, heads, queries, head_dim] in tiles [1, 1, ROWS, head_dim]; k, v [batch,
     heads // group, keys, head_dim] in tiles [1, 1, KEYS, head_dim]; lse [batch, heads, queries] fp32, or None.
@@ -349,9 +353,8 @@ def attention_hopper_kernel(
     q_free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
     full = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
     free = gl.allocate_shared_memory(gl.int64, [SLOTS, 1], mbarrier.MBarrierLayout())
-    TURNS: gl.constexpr = WARPGROUPS if IN_TURN else 1
-    turns = gl.allocate_shared_memory(gl.int64, [TURNS, 1], mbarrier.MBarrierLayout())
-    for warpgroup in gl.static_range(TURNS):
+    turns = gl.allocate_shared_memory(gl.int64, [WARPGROUPS, 1], mbarrier.MBarrierLayout())
+    for warpgroup in gl.static_range(WARPGROUPS):
         mbarrier.init(turns.index(warpgroup), count=1)
     for slot in gl.static_range(2):
         mbarrier.init(q_full.index(slot), count=1)  # full: one producer arrives; free: every warpgroup

@@ -57,15 +57,6 @@ def matmul_add_plain_kernel(
 
 
 @triton.jit
-def add_tile(out_ptr, tile, row, col, M, N):
-    """out [M, N] += tile, at (row, col)."""
-    rows = row.to(tl.int64) + tl.arange(0, tile.shape[0])[:, None]
-    cols = col + tl.arange(0, tile.shape[1])[None, :]
-    mask = (rows < M) & (cols < N)
-    tl.store(out_ptr + rows * N + cols, tile + tl.load(out_ptr + rows * N + cols, mask=mask, other=0.0), mask=mask)
-
-
-@triton.jit
 def matmul_add_persistent_kernel(
     a, b, out,
     M, N, K,
@@ -74,8 +65,8 @@ def matmul_add_persistent_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Many tiles of a @ b per program: descriptors of a [M, K], or [K, M] with A_TRANSPOSED, of b [K, N], and of out
-    [M, N] in tiles [BLOCK_M, BLOCK_N // 2]. With ADD out is a pointer to fp32, and the tile is added to what it
-    holds; buffers for that in shared memory would leave too little for three stages."""
+    [M, N] in tiles [BLOCK_M, BLOCK_N // 2]. With ADD out is fp32, and TMA adds the tile to what it holds, in L2: the
+    program waits for no load of it."""
     HALF: tl.constexpr = BLOCK_N // 2
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
@@ -90,8 +81,8 @@ def matmul_add_persistent_kernel(
         # in two halves, which share one buffer of half the size
         left, right = tl.split(tl.permute(tl.reshape(acc, (BLOCK_M, 2, HALF)), (0, 2, 1)))
         if ADD:
-            add_tile(out, left, row, col, M, N)
-            add_tile(out, right, row, col + HALF, M, N)
+            out.atomic_add([row, col], left)
+            out.atomic_add([row, col + HALF], right)
         else:
             out.store([row, col], left.to(out.dtype))
             out.store([row, col + HALF], right.to(out.dtype))
@@ -137,7 +128,7 @@ def multiply_into(out, a, b, add: bool, path: str | None = None, names=("a", "b"
     matmul_add_persistent_kernel[(min(device_of(out.device).sms, tiles),)](
         tensor_descriptor(a, a.shape, a.stride(), (k, m) if transposed else (m, k)),
         tensor_descriptor(b, b.shape, b.stride(), (k, n)),
-        out if add else tensor_descriptor(out, (M, N), (N, 1), (m, n // 2)),
+        tensor_descriptor(out, (M, N), (N, 1), (m, n // 2)),
         M, N, K,
         tiles,
         A_TRANSPOSED=transposed, ADD=add, GROUP_M=GROUP_M, **LARGE,

@@ -6,32 +6,127 @@ log-softmax in fp32 and the gradient. There are three ways to store less:
     all logits once           in 16 bits; the gradient overwrites them. dweight is one matmul over all tokens, summed in
                               fp32 in registers and rounded once
     chunks of tokens          the logits of one chunk at a time; dweight is summed over chunks in fp32 in memory
-    chunks of the vocabulary  the log-sum-exp of all logits first, a chunk of columns at a time; then each chunk again,
-                              for its gradient. A fourth matmul, and no tensor as large as the logits or an fp32 weight
+    chunks of the vocabulary  the log-sum-exp of all logits first; then the logits again, a chunk of columns at a time,
+                              for their gradient. A fourth matmul, and no tensor as large as the logits or an fp32
+                              weight. On a GPU with tensor descriptors both are epilogues of their matmul: the first
+                              stores no logit, only a number per row and tile, the second stores the gradient
 
 Minimum traffic: x, weight and the gradients once, if logits stayed on chip, which no matmul of this size does.
-Chunking the loss over tokens with gradients computed in the forward is Liger Kernel's (2024); recomputing the logits
-per block of the vocabulary is Cut Cross-Entropy's (Wijmans et al., 2024).
+Chunking the loss over tokens with gradients computed in the forward is Liger Kernel's (2024); logits that are reduced
+in the matmul's epilogue and computed again for their gradient are Cut Cross-Entropy's (Wijmans et al., 2024).
 """
 
 import torch
 
+from instruments.backend import cdiv, tl, triton
 from instruments.traffic import Traffic
 from kernels.linear.backward import matmul_add, multiply_into, weight_gradient
 from kernels.losses.cross_entropy import (
     IGNORED,
+    LN2,
     cross_entropy_reference,
     cross_entropy_with_gradient,
+    gradient_tile,
     piece_gradient_,
     piece_statistics,
 )
+from kernels.matmul.persistent import LARGE, SHARED, accumulate_tile, aligned, count_tiles
+from kernels.matmul.tile_order import grouped_tile
 from kernels.matmul.tiled import matmul, matmul_traffic
-from kernels.shared.arguments import check_matrices, check_no_grad
+from kernels.shared.arguments import check_matrices, check_no_grad, check_tensor
+from kernels.shared.device import device_of, has_descriptors, tensor_descriptor
+from kernels.shared.tiles import LOG2E
+
+GROUP_M = 16  # rows of tiles of the logits that share a tile of the weight in L2
 
 
 def linear_cross_entropy_reference(x, weight, targets, **options):
     """The loss by torch, in the precision of its arguments: pass fp64 for a reference."""
     return cross_entropy_reference(x @ weight.T, targets, **options)
+
+
+@triton.jit
+def logits_statistics_kernel(
+    x, weight, targets_ptr, lse_ptr, at_target_ptr,
+    M, N, K,
+    tiles,
+    GROUP_M: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Many tiles of logits = x @ weight^T per program, none of them stored: descriptors of x [M, K] and weight [N, K];
+    targets [M]; lse [cdiv(N, BLOCK_N), M] fp32, a tile's log-sum-exp of each row; at_target [M] fp32."""
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        row, col = tile_m * BLOCK_M, tile_n * BLOCK_N
+        logits = accumulate_tile(x, weight, row, col, 0, K, True, BLOCK_M, BLOCK_N, BLOCK_K)
+        rows, cols = row + tl.arange(0, BLOCK_M), col + tl.arange(0, BLOCK_N)[None, :]  # [BLOCK_M], [1, BLOCK_N]
+        logits = tl.where(cols < N, logits, float("-inf"))
+        row_max = tl.max(logits, axis=1)  # [BLOCK_M], finite: a tile has at least one column
+        row_sum = tl.sum(tl.exp2((logits - row_max[:, None]) * LOG2E), axis=1)
+        tl.store(lse_ptr + tile_n.to(tl.int64) * M + rows, row_max + tl.log2(row_sum) * LN2, mask=rows < M)
+        target = tl.load(targets_ptr + rows, mask=rows < M, other=-1)
+        at_target = tl.sum(tl.where(cols == target[:, None], logits, 0.0), axis=1)
+        tl.store(at_target_ptr + rows, at_target, mask=(target >= col) & (target < tl.minimum(col + BLOCK_N, N)))
+
+
+@triton.jit
+def logits_gradient_kernel(
+    x, weight, targets_ptr, lse_ptr, dlogits,
+    M, N, K,
+    ignore_index, tiles,
+    GROUP_M: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Many tiles of the summed loss's gradient by logits = x @ weight^T per program: descriptors of x [M, K], weight
+    [N, K] and dlogits [M, N], in tiles [BLOCK_M, BLOCK_N // 2]; targets and lse [M], lse of the whole vocabulary."""
+    HALF: tl.constexpr = BLOCK_N // 2
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
+        row, col = tile_m * BLOCK_M, tile_n * BLOCK_N
+        logits = accumulate_tile(x, weight, row, col, 0, K, True, BLOCK_M, BLOCK_N, BLOCK_K)
+        rows = row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
+        target = tl.load(targets_ptr + rows, mask=rows < M, other=ignore_index)[:, None]
+        lse = tl.load(lse_ptr + rows, mask=rows < M, other=0.0)[:, None]
+        cols = col + tl.arange(0, HALF)[None, :]  # [1, HALF]
+        # in two halves, which share one buffer of half the size
+        left, right = tl.split(tl.permute(tl.reshape(logits, (BLOCK_M, 2, HALF)), (0, 2, 1)))
+        left = tl.where(target == ignore_index, 0.0, gradient_tile(left, lse, cols == target, N, 0.0))
+        right = tl.where(target == ignore_index, 0.0, gradient_tile(right, lse, cols + HALF == target, N, 0.0))
+        dlogits.store([row, col], left.to(dlogits.dtype))
+        dlogits.store([row, col + HALF], right.to(dlogits.dtype))
+
+
+def _launch(kernel, x, weight, pointers, out, ignored):
+    """One of the two kernels, for 16-bit x [M, K] and weight [N, K]; pointers and out by its names for them."""
+    x, weight = aligned(x), aligned(weight)
+    (M, K), N = x.shape, len(weight)
+    m, n, k = (LARGE[name] for name in ("BLOCK_M", "BLOCK_N", "BLOCK_K"))
+    tiles = count_tiles(LARGE, M, N)
+    kernel[(min(device_of(x.device).sms, tiles),)](
+        tensor_descriptor(x, x.shape, x.stride(), (m, k)),
+        tensor_descriptor(weight, weight.shape, weight.stride(), (n, k)),
+        *pointers, out,
+        M, N, K,
+        *ignored, tiles,
+        GROUP_M=GROUP_M, **LARGE,
+    )  # fmt: skip
+
+
+def logits_statistics(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor):
+    """(log-sum-exp, the target's logit) of each row of x @ weight^T, [M] fp32, in one matmul that stores no logits; the
+    latter NaN where a target is no row of weight. x [M, K] and weight [N, K] of 16 bits, targets [M]."""
+    parts = torch.empty((cdiv(len(weight), LARGE["BLOCK_N"]), len(x)), dtype=torch.float32, device=x.device)
+    at_target = torch.full((len(x),), float("nan"), dtype=torch.float32, device=x.device)
+    _launch(logits_statistics_kernel, x, weight, (targets, parts), at_target, ())
+    return torch.logsumexp(parts, dim=0), at_target
+
+
+def logits_gradient(x, weight, targets, lse, ignore_index) -> torch.Tensor:
+    """[M, N], the dtype of x: the summed loss's gradient by x @ weight^T, for a piece of a vocabulary. targets and
+    ignore_index are counted from the piece's first row; lse [M] is that of the whole vocabulary."""
+    pitch = cdiv(len(weight), 8) * 8  # a descriptor's rows begin on 16 bytes
+    dlogits = torch.empty((len(x), pitch), dtype=x.dtype, device=x.device)[:, : len(weight)]
+    out = tensor_descriptor(dlogits, dlogits.shape, dlogits.stride(), (LARGE["BLOCK_M"], LARGE["BLOCK_N"] // 2))
+    _launch(logits_gradient_kernel, x, weight, (targets, lse), out, (ignore_index,))
+    return dlogits
 
 
 def linear_cross_entropy(
@@ -92,18 +187,28 @@ def linear_cross_entropy(
 
 def _by_vocabulary(x, weight, targets, ignore_index, size):
     """`linear_cross_entropy` in chunks of `size` rows of weight."""
+    check_tensor("targets", targets, shape=x.shape[:1], like=x, dtypes=(torch.int64, torch.int32),
+                 why=", the rows of x")  # fmt: skip
     counted = (targets != ignore_index).sum().float()
     parts = [slice(start, start + size) for start in range(0, len(weight), size)]
-    lse = torch.full((len(x),), float("-inf"), dtype=torch.float32, device=x.device)
-    at_target = torch.full_like(lse, float("nan"))
-    for part in parts:
-        piece_statistics(matmul(x, weight[part].T), targets - part.start, lse, at_target)
+    epilogues = x.itemsize == 2 and has_descriptors(x.device, SHARED) and x.numel() > 0
+    if epilogues:
+        lse, at_target = logits_statistics(x, weight, targets)
+    else:
+        lse = torch.full((len(x),), float("-inf"), dtype=torch.float32, device=x.device)
+        at_target = torch.full_like(lse, float("nan"))
+        for part in parts:
+            piece_statistics(matmul(x, weight[part].T), targets - part.start, lse, at_target)
     loss = torch.where(targets == ignore_index, 0.0, lse - at_target).sum() / counted
     dx = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
     dweight = torch.empty_like(weight, memory_format=torch.contiguous_format)
     for part in parts:
-        dlogits = matmul(x, weight[part].T)
-        piece_gradient_(dlogits, targets - part.start, lse, ignore_index - part.start)
+        piece, ignored = targets - part.start, ignore_index - part.start
+        if epilogues:
+            dlogits = logits_gradient(x, weight[part], piece, lse, ignored)
+        else:
+            dlogits = matmul(x, weight[part].T)
+            piece_gradient_(dlogits, piece, lse, ignored)
         matmul_add(dlogits, weight[part], dx)
         multiply_into(dweight[part], dlogits.T, x, add=False)
         del dlogits
