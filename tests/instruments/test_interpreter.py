@@ -446,6 +446,27 @@ def descriptor_kernel(x_ptr, out_ptr, rows, cols, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def descriptor_add_kernel(source, total, BLOCK: tl.constexpr):
+    at = [tl.program_id(0) * BLOCK, tl.program_id(1) * BLOCK]
+    total.atomic_add(at, source.load(at))
+
+
+def test_a_descriptor_adds_to_memory():
+    """TMA's bulk reduction: what lies past the edge of the tensor stays as it is."""
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    x, memory = torch.randn(12, 20), torch.randn(16, 20)
+    expected = memory.clone()
+    expected[:12] += x
+    described = (TensorDescriptor.from_tensor(t, [8, 8]) for t in (x, memory[:12]))
+    descriptor_add_kernel[(2, 3)](*described, 8)
+    same(memory, expected)
+    with pytest.raises(Exception, match="by a descriptor is not supported"):
+        whole = (TensorDescriptor.from_tensor(t.int(), [8, 8]) for t in (x, memory))
+        descriptor_add_kernel[(2, 3)](*whole, 8)
+
+
+@triton.jit
 def host_descriptor_kernel(source, target, BLOCK: tl.constexpr):
     row = tl.program_id(0) * BLOCK
     col = tl.program_id(1) * BLOCK

@@ -178,6 +178,23 @@ def test_chunks_of_the_vocabulary(tokens, vocabulary, size, ignored, dtype):
         linear_cross_entropy(x, weight, targets, vocabulary_chunk=size, chunk=2)
 
 
+@pytest.mark.parametrize("arch", [90, 100])
+def test_epilogues_of_the_logits_do_not_spill(arch):
+    x, weight = (torch.zeros(rows, 512, dtype=BF16, device=DEVICE) for rows in (256, 1024))
+    targets = torch.zeros(256, dtype=torch.int64, device=DEVICE)
+    first, second = compiled(linear_cross_entropy, x, weight, targets, vocabulary_chunk=1024, arch=arch)[:2]
+    assert (first.name, second.name) == ("logits_statistics_kernel", "logits_gradient_kernel")
+    assert not first.spills and not second.spills
+
+
+def test_a_target_outside_the_vocabulary_gives_nan_by_chunks_too():
+    x, weight = randn(3, 8, dtype=BF16), randn(16, 8, dtype=BF16, seed=1)
+    targets = torch.tensor([1, 16, 2], device=DEVICE)
+    assert linear_cross_entropy(x, weight, targets, vocabulary_chunk=8)[0].isnan()
+    with pytest.raises(ValueError, match="^targets: "):
+        linear_cross_entropy(x, weight, targets[:2], vocabulary_chunk=8)
+
+
 def test_chunks_do_not_lose_small_gradients():
     """4,096 tokens with the same small gradient: added up in 16 bits, the sum would stop growing."""
     x, weight = torch.full((512, 16), 0.01, dtype=BF16, device=DEVICE), torch.zeros(32, 16, dtype=BF16, device=DEVICE)
