@@ -12,10 +12,11 @@ EXERCISE = "12_training_step"
 
 
 @returns("bytes")
-def chunk_bytes(tokens, vocabulary, itemsize, chunk, *, whole=False, itself=True):
-    """Logits of the largest chunk of tokens, overwritten by their gradient."""
-    rows = tokens if whole or (chunk > tokens and not itself) else min(chunk, tokens) if itself else chunk
-    return rows * vocabulary * itemsize
+def peak_bytes(tokens, vocabulary, width, chunk, *, whole=False, total=4):
+    """Logits of the largest chunk of tokens in bf16, overwritten by their gradient, dx in bf16, and dweight, in fp32
+    where it is summed over chunks."""
+    rows = tokens if whole else min(chunk, tokens)
+    return 2 * rows * vocabulary + 2 * tokens * width + (total if chunk < tokens else 2) * vocabulary * width
 
 
 @returns("FLOPs")
@@ -25,13 +26,13 @@ def last_layer_flops(tokens, vocabulary, width, recomputed, *, forward=2, backwa
 
 
 @returns("bytes")
-def adamw_bytes(parameters, param_itemsize, grad_itemsize, *, written=3, state=4):
+def adamw_bytes(parameters, param_itemsize, grad_itemsize, *, written=3):
     """Param, grad, m and v read; param, m and v written; m and v in fp32."""
-    return parameters * (2 * param_itemsize + grad_itemsize + 2 * state * (2 if written == 3 else 1))
+    return parameters * (2 * param_itemsize + grad_itemsize + 2 * 4 * (2 if written == 3 else 1))
 
 
 @returns("bytes")
-def gathered_sectors(rows, cols, itemsize, *, up=ceil):
+def gathered_bytes(rows, cols, itemsize, *, up=ceil):
     """Bytes of the 32-byte sectors of a gather of rows that begin on sectors of their own."""
     return rows * up(cols * itemsize, 32) * 32
 
@@ -56,14 +57,14 @@ COUNT = Task(
     id="12.1",
     title="Count a training step",
     points=3,
-    functions={of.__name__: of for of in (chunk_bytes, last_layer_flops, adamw_bytes, gathered_sectors)},
+    functions={of.__name__: of for of in (peak_bytes, last_layer_flops, adamw_bytes, gathered_bytes)},
     cases=(
-        Case("chunk_bytes", lambda rng: layer(rng, "tokens", "vocabulary", "itemsize", "chunk"), "chunk_bytes"),
+        Case("peak_bytes", lambda rng: layer(rng, "tokens", "vocabulary", "width", "chunk"), "peak_bytes"),
         Case(
-            "chunk_bytes, a chunk above all tokens",
-            lambda rng: layer(rng, "tokens", "vocabulary", "itemsize") | {"chunk": 10_000},
-            "chunk_bytes",
-            hint="No chunk has more rows than there are tokens.",
+            "peak_bytes, a chunk above all tokens",
+            lambda rng: layer(rng, "tokens", "vocabulary", "width") | {"chunk": 10_000},
+            "peak_bytes",
+            hint="No chunk has more rows than there are tokens, and a sum of one part needs no fp32 total.",
         ),
         *(
             Case(
@@ -81,11 +82,11 @@ COUNT = Task(
             )
             for which in ("some sizes", "other sizes")
         ),
-        Case("gathered_sectors", lambda rng: layer(rng, "rows", "cols", "itemsize"), "gathered_sectors"),
+        Case("gathered_bytes", lambda rng: layer(rng, "rows", "cols", "itemsize"), "gathered_bytes"),
         Case(
-            "gathered_sectors, whole sectors",
+            "gathered_bytes, whole sectors",
             lambda rng: {"rows": one_of(rng, 7, 300), "cols": 4096, "itemsize": 2},
-            "gathered_sectors",
+            "gathered_bytes",
         ),
     ),
     mistakes=(
@@ -99,7 +100,11 @@ COUNT = Task(
         Mistake(
             "the moments were read but not written", "m and v change in every step: read and write them.", written=1
         ),
-        Mistake("the moments were counted in 2 bytes", "m and v are fp32, whatever the parameter is.", state=2),
+        Mistake(
+            "the sum of the weight's gradient was counted in 2 bytes",
+            "Summed over chunks in memory, the weight's gradient is fp32.",
+            total=2,
+        ),
         Mistake(
             "sectors were rounded down", "A row that fills half a sector still needs all of it.", up=int.__floordiv__
         ),

@@ -1,6 +1,8 @@
 # right
-def chunk_bytes(tokens, vocabulary, itemsize, chunk):
-    return (chunk if chunk < tokens else tokens) * vocabulary * itemsize
+def peak_bytes(tokens, vocabulary, width, chunk):
+    chunks = -(-tokens // chunk)
+    logits = (tokens if chunks == 1 else chunk) * vocabulary * 2
+    return logits + tokens * width * 2 + vocabulary * width * (2 if chunks == 1 else 4)
 
 
 def last_layer_flops(tokens, vocabulary, width, recomputed):
@@ -14,5 +16,5 @@ def adamw_bytes(parameters, param_itemsize, grad_itemsize):
     return parameters * (read + written)
 
 
-def gathered_sectors(rows, cols, itemsize):
+def gathered_bytes(rows, cols, itemsize):
     return rows * ((cols * itemsize + 31) // 32) * 32

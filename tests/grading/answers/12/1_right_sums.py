@@ -1,6 +1,7 @@
 # right
-def chunk_bytes(tokens, vocabulary, itemsize, chunk):
-    return min(chunk, tokens) * vocabulary * itemsize
+def peak_bytes(tokens, vocabulary, width, chunk):
+    dweight = 4 if chunk < tokens else 2
+    return 2 * min(chunk, tokens) * vocabulary + 2 * tokens * width + dweight * vocabulary * width
 
 
 def last_layer_flops(tokens, vocabulary, width, recomputed):
@@ -14,5 +15,5 @@ def adamw_bytes(parameters, param_itemsize, grad_itemsize):
     return sum(parameters * of for of in (read, written))
 
 
-def gathered_sectors(rows, cols, itemsize):
+def gathered_bytes(rows, cols, itemsize):
     return rows * -(-cols * itemsize // 32) * 32
