@@ -178,6 +178,7 @@ def test_chunks_of_the_vocabulary(tokens, vocabulary, size, ignored, dtype):
         linear_cross_entropy(x, weight, targets, vocabulary_chunk=size, chunk=2)
 
 
+@pytest.mark.once  # by the pinned compiler: 3.9's takes more registers
 @pytest.mark.parametrize("arch", [90, 100])
 def test_epilogues_of_the_logits_do_not_spill_on_hopper(arch):
     x, weight = (torch.zeros(rows, 512, dtype=BF16, device=DEVICE) for rows in (256, 1024))
