@@ -3,10 +3,10 @@
 Reference, minimum traffic and the Triton kernels are those of forward.py. The loop over tiles of keys is the same; here
 the author, not the compiler, says which warp does what. One producer warp loads: its TMA copies fill a ring of tiles,
 keys and values in turn. Two or three consumer warpgroups (four warps, 64 queries each) compute: under the exponentials
-of one, the tensor cores run the matmuls of the others. They
-synchronize through mbarriers only: counters in shared memory at which copies and warpgroups arrive, and others wait.
-The kernel is persistent: a program processes many tiles of queries, so that the loads of the next one run under the
-last matmuls of this one. Causal, a warpgroup skips the tiles of keys that only later warpgroups attend to.
+of one, the tensor cores run the matmuls of the others. They synchronize through mbarriers only: counters in shared
+memory at which copies and warpgroups arrive, and others wait. The kernel is persistent: a program processes many tiles
+of queries, so that the loads of the next one run under the last matmuls of this one. Causal, a warpgroup skips the
+tiles of keys that only later warpgroups attend to.
 
 The ring has slots for tiles [1, 1, KEYS, head_dim]: item 2n is the n-th tile of keys that a program loads, item 2n + 1
 the values beside it, in slot item % slots. Each slot has two mbarriers: `full`, its copy has arrived; `free`, all
@@ -14,9 +14,8 @@ warpgroups have read it. Tiles of queries have two slots, and mbarriers alike.
 
 Warp specialization and ping-pong scheduling are FlashAttention-3's (Shah and others, 2024): the warpgroups take turns
 to start their matmuls, so that their exponentials do not all come at once. Its other overlap, of softmax with the same
-warpgroup's second matmul, made this kernel slower, by 2 to 4% with heads of 128 and 10 to 14% with 64
-(bench/results/experiments/attention_overlap_h200.json).
-sm_90, head_dim 64 or 128, no interpreter.
+warpgroup's second matmul, added to the turns, made this kernel slower, by 2 to 4% with heads of 128 and 10 to 14% with
+64 (bench/results/experiments/attention_overlap_h200.json). sm_90, head_dim 64 or 128, no interpreter.
 """
 
 from dataclasses import dataclass
@@ -247,9 +246,8 @@ def attend_keys(
     Returns:
         (item, state) after these tiles.
     """
-    EARLY: gl.constexpr = (
-        turns.shape[0] == 2
-    )  # of two warpgroups, the other one starts its scores before this one's out
+    # of two warpgroups, the other one starts its scores before this one's second matmul
+    EARLY: gl.constexpr = turns.shape[0] == 2
     acc, weights, running_max, running_sum = state
     for step in range(count):
         wait_for(full, item + 1)  # for the copy of the keys
