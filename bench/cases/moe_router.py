@@ -6,11 +6,10 @@ a router's logits, and the sort's token of each row. Peers are plain PyTorch, un
 """
 
 import torch
-import torch.nn.functional as F
 
 from bench.cases import Case, by_columns, compiled, launch_of, random
 from instruments.backend import device
-from kernels.elementwise.swiglu import swiglu, swiglu_traffic
+from kernels.elementwise.swiglu import swiglu, swiglu_reference, swiglu_traffic
 from kernels.moe.balance import losses_reference, losses_traffic, router_losses
 from kernels.moe.combine import combine, combine_reference, combine_traffic, gather_rows, gather_traffic
 from kernels.moe.permute import permute, permute_traffic
@@ -96,71 +95,52 @@ def _permute(tokens, hidden, experts, top_k, dtype=BF16):
     )
 
 
-def _combine(tokens, hidden, experts, top_k, dtype=BF16):
+def _combine(tokens, hidden, experts, top_k, dtype=BF16, gates_dtype=torch.float32):
+    """gates_dtype: of torch's gates, bf16 in its layer; ours are fp32."""
+    ours = {torch.float32: combine, BF16: lambda y, permutation, gates: combine(y, permutation, gates.float())}
+
     def arguments():
         permutation = permute(_choices(tokens, experts, top_k), experts)
-        gates = torch.rand(tokens, top_k, device=device()).softmax(dim=1)
+        gates = torch.rand(tokens, top_k, device=device()).softmax(dim=1).to(gates_dtype)
         return random(tokens * top_k, hidden, dtype=dtype), permutation, gates
 
     def in_torch(y, permutation, gates):
         return (y[permutation.rows] * gates[..., None]).sum(dim=1).to(y.dtype)
 
     return Case(
-        "moe_combine",
+        "moe_combine" if gates_dtype == torch.float32 else "moe_combine_bf16_gates",
         (tokens, hidden, experts, top_k),
         dtype,
         arguments,
         combine_traffic(tokens, top_k, hidden, dtype),
         lambda y, permutation, gates: combine_reference(y.double(), permutation, gates.double()),
-        {"bytes-first": lambda: combine, "torch": lambda: in_torch, "torch.compile": lambda: compiled(in_torch)},
+        {
+            "bytes-first": lambda: ours[gates_dtype],
+            "torch": lambda: in_torch,
+            "torch.compile": lambda: compiled(in_torch),
+        },
     )
 
 
-def _torch_parts(tokens, hidden, inter, experts, top_k):
-    """What torch does between a layer's grouped matmuls and behind them: SwiGLU of the two halves of a tensor, and the
-    weighted sum with gates in bf16. The fused kernels are `swiglu` and `combine`."""
+def _swiglu_of_halves(rows, inter):
+    """What torch does between a layer's grouped matmuls: SwiGLU of the two halves of a tensor's columns."""
 
     def halves(both):
-        gate, up = both.chunk(2, dim=1)
-        return F.silu(gate) * up
+        return swiglu_reference(*both.chunk(2, dim=1))
 
-    def weighted(y, permutation, gates):
-        return (y[permutation.rows] * gates[..., None]).sum(dim=1)
-
-    def arguments():
-        permutation = permute(_choices(tokens, experts, top_k), experts)
-        gates = torch.rand(tokens, top_k, device=device()).softmax(dim=1).to(BF16)
-        return random(tokens * top_k, hidden, dtype=BF16), permutation, gates
-
-    rows = tokens * top_k
-    return [
-        Case(
-            "moe_swiglu_of_halves",
-            (rows, inter),
-            BF16,
-            lambda: (random(rows, 2 * inter, dtype=BF16),),
-            swiglu_traffic(rows * inter, BF16),
-            lambda both: halves(both.double()),
-            {
-                "bytes-first": lambda: lambda both: swiglu(*both.chunk(2, dim=1)),
-                "torch": lambda: halves,
-                "torch.compile": lambda: compiled(halves),
-            },
-        ),
-        Case(
-            "moe_combine_bf16_gates",
-            (tokens, hidden, experts, top_k),
-            BF16,
-            arguments,
-            combine_traffic(tokens, top_k, hidden, BF16),
-            lambda y, permutation, gates: combine_reference(y.double(), permutation, gates.double()),
-            {
-                "bytes-first": lambda: lambda y, permutation, gates: combine(y, permutation, gates.float()),
-                "torch": lambda: weighted,
-                "torch.compile": lambda: compiled(weighted),
-            },
-        ),
-    ]
+    return Case(
+        "moe_swiglu_of_halves",
+        (rows, inter),
+        BF16,
+        lambda: (random(rows, 2 * inter, dtype=BF16),),
+        swiglu_traffic(rows * inter, BF16),
+        lambda both: halves(both.double()),
+        {
+            "bytes-first": lambda: lambda both: swiglu(*both.chunk(2, dim=1)),
+            "torch": lambda: halves,
+            "torch.compile": lambda: compiled(halves),
+        },
+    )
 
 
 def _losses(tokens, experts):
@@ -205,7 +185,8 @@ def cases() -> list[Case]:
         _combine(65_536, *FINE),
         _combine(8192, *LARGE),
         _combine(64, *FINE),
-        *_torch_parts(8192, 4096, 14_336, *MIXTRAL[1:]),
+        _swiglu_of_halves(2 * 8192, 14_336),
+        _combine(8192, *MIXTRAL, gates_dtype=BF16),
         _losses(65_536, 64),
         _losses(65_536, 256),
     ]

@@ -193,6 +193,7 @@ def _by_vocabulary(x, weight, targets, ignore_index, size):
     parts = [slice(start, start + size) for start in range(0, len(weight), size)]
     epilogues = x.itemsize == 2 and has_descriptors(x.device, SHARED) and x.numel() > 0
     if epilogues:
+        x = aligned(x)  # once, not for every chunk
         lse, at_target = logits_statistics(x, weight, targets)
     else:
         lse = torch.full((len(x),), float("-inf"), dtype=torch.float32, device=x.device)
