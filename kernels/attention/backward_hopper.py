@@ -22,6 +22,11 @@ AHEAD: the scores of the next tile are started before this tile's matmuls end, a
 frees the registers of the weights. An H200 is faster with it at head_dim 64, where exponentials take more of the time,
 and slower at 128, where registers spill.
 
+DOWN: from the last tile of queries to the first. Causal, programs of a head begin at different tiles but all need the
+last ones, so downwards those that start together read the same tiles of q and dout while L2 holds them. An H200 is 2
+to 4% faster with it at head_dim 128, and 2% slower at 64. Turns, as the forward takes them, make it 2 to 8% slower
+(bench/results/experiments/attention_backward_order_h200.json).
+
 Three launches: delta and a dq of zeros; this kernel; dq rounded to q's dtype. The split of the work is
 FlashAttention-3's (Shah and others, 2024). sm_90, head_dim 64 or 128, no interpreter.
 """
@@ -124,7 +129,7 @@ def query_tiles(first_key, queries, keys, CAUSAL: gl.constexpr, QUERIES: gl.cons
 
 
 @gluon.jit
-def producer(shared, sizes, place, statistics_ptr, CAUSAL: gl.constexpr):
+def producer(shared, sizes, place, statistics_ptr, DOWN: gl.constexpr, CAUSAL: gl.constexpr):
     """The warp that loads: k and v once, then q and dout of each tile of queries."""
     q, k, v, dout, dk, dv, dq = shared[0]
     k_tiles, v_tiles, q_ring, dout_ring, statistics, dscores_tiles, dq_tiles = shared[1]
@@ -143,7 +148,8 @@ def producer(shared, sizes, place, statistics_ptr, CAUSAL: gl.constexpr):
     item = 0
     for head in range(kv_head * group, kv_head * group + group):
         tiles_before = (batch * heads + head).to(gl.int64) * tiles
-        for tile in range(first, tiles):
+        for step in range(first, tiles):
+            tile = first + tiles - 1 - step if DOWN else step
             slot = item % SLOTS
             at = [batch, head, tile * QUERIES, 0]
             wait_for(free, item, FREE=True)
@@ -215,16 +221,17 @@ def add_dq(dq, dq_descriptor, half, dq_tile):
 def add_tiles(
     begin, end, last, state,
     shared, first_tile, scale, sizes, first_key,
-    WARPGROUP: gl.constexpr, AHEAD: gl.constexpr, MASKED: gl.constexpr, CAUSAL: gl.constexpr,
+    WARPGROUP: gl.constexpr, AHEAD: gl.constexpr, DOWN: gl.constexpr, MASKED: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """A consumer warpgroup's loop: the tiles of queries in [begin, end) of one head.
 
     Args:
         last: the program's last item.
-        state: the item of tile `begin`; dk, dv [ROWS, head_dim]; AHEAD, its scores [ROWS, QUERIES].
+        state: the item of the first of these tiles; dk, dv [ROWS, head_dim]; AHEAD, its scores [ROWS, QUERIES].
         first_tile: number of the head's first tile in dq.
         scale: of the scores, in units of log2(e).
         first_key: of the program.
+        DOWN: from tile end - 1 to begin.
 
     Returns:
         state after these tiles.
@@ -238,7 +245,8 @@ def add_tiles(
     layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, QUERIES, 16])
     COLS: gl.constexpr = QUERIES * HEAD_DIM // KEYS  # of this warpgroup's half of dq
     dq_layout: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLS, 16])
-    for tile in range(begin, end):
+    for step in range(begin, end):
+        tile = begin + end - 1 - step if DOWN else step
         if not AHEAD:
             wait_for(q_full, item)
             scores = start_transposed(k_tiles.index(WARPGROUP), q_ring, statistics, 0, item)
@@ -287,7 +295,8 @@ def add_tiles(
 
 @gluon.jit
 def consumer(
-    shared, sizes, place, scale, WARPGROUP: gl.constexpr, AHEAD: gl.constexpr, CAUSAL: gl.constexpr
+    shared, sizes, place, scale,
+    WARPGROUP: gl.constexpr, AHEAD: gl.constexpr, DOWN: gl.constexpr, CAUSAL: gl.constexpr,
 ):  # fmt: skip
     """A warpgroup that computes, from the wait for k and v to the store of its rows of dk and dv."""
     k_tiles, v_tiles, q_ring, dout_ring, statistics, dscores_tiles, dq_tiles = shared[1]
@@ -313,8 +322,11 @@ def consumer(
     state = item, dk, dv, scores
     for head in range(kv_head * group, kv_head * group + group):
         operands = shared, (batch * heads + head) * tiles, scale[0], sizes, first_key
-        state = add_tiles(first, unmasked, last, state, *operands, WARPGROUP, AHEAD, True, CAUSAL)
-        state = add_tiles(unmasked, tiles, last, state, *operands, WARPGROUP, AHEAD, False, CAUSAL)
+        if not DOWN:
+            state = add_tiles(first, unmasked, last, state, *operands, WARPGROUP, AHEAD, DOWN, True, CAUSAL)
+        state = add_tiles(unmasked, tiles, last, state, *operands, WARPGROUP, AHEAD, DOWN, False, CAUSAL)
+        if DOWN:
+            state = add_tiles(first, unmasked, last, state, *operands, WARPGROUP, AHEAD, DOWN, True, CAUSAL)
     item, dk, dv, scores = state
     k_tile, v_tile = k_tiles.index(WARPGROUP), v_tiles.index(WARPGROUP)
     v_tile.reshape([ROWS, HEAD_DIM]).store(dv.to(v_tiles.dtype))
@@ -330,7 +342,7 @@ def consumer(
 def attention_backward_hopper_kernel(
     q, k, v, dout, dk, dv, dq, statistics_ptr,  # tensors; all but statistics_ptr: descriptors
     kv_heads, group, queries, keys, together, score_scale, scale,
-    CAUSAL: gl.constexpr, SLOTS: gl.constexpr, AHEAD: gl.constexpr,
+    CAUSAL: gl.constexpr, SLOTS: gl.constexpr, AHEAD: gl.constexpr, DOWN: gl.constexpr,
 ):  # fmt: skip
     """KEYS keys of one KV head: q, dout [batch, heads, queries, head_dim] in tiles [1, 1, QUERIES, head_dim]; k, v, dk,
     dv [batch, kv_heads, keys, head_dim] in tiles [1, 1, ROWS, head_dim]; statistics and dq, fp32, as
@@ -368,9 +380,9 @@ def attention_backward_hopper_kernel(
     shared = descriptors, buffers, (kv_full, q_full, dout_full, free, dscores_full, dscores_free)
     gl.warp_specialize(
         [
-            (consumer, (shared, sizes, place, (score_scale, scale), 0, AHEAD, CAUSAL)),
-            (consumer, (shared, sizes, place, (score_scale, scale), 1, AHEAD, CAUSAL)),
-            (producer, (shared, sizes, place, statistics_ptr, CAUSAL)),
+            (consumer, (shared, sizes, place, (score_scale, scale), 0, AHEAD, DOWN, CAUSAL)),
+            (consumer, (shared, sizes, place, (score_scale, scale), 1, AHEAD, DOWN, CAUSAL)),
+            (producer, (shared, sizes, place, statistics_ptr, DOWN, CAUSAL)),
         ],
         [4, 1],
         [240, 24],

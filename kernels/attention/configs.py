@@ -29,9 +29,8 @@ def _tile(width: int, queries: int, keys: int, warps: int, stages: int, **more) 
 #: Configs of the forward by path, then by width (for 'hopper': by head_dim). Wide heads leave registers for fewer rows.
 #: 'fast', up to 128 columns: tiles small enough that two programs share an SM, so that the exponentials of one run
 #: under the matmuls of the other. IN_REGISTERS: q stays in registers, multiplied by a power of two.
-#: 'hopper': consumer warpgroups, registers of their threads, slots of the ring of key and value tiles, and whether
-#: warpgroups take turns: then matmuls run under the exponentials of the other warpgroups, not under their own; on an
-#: H200 chosen by trial. One program takes all 65,536 registers of an SM.
+#: 'hopper': consumer warpgroups, registers of their threads, slots of the ring of key and value tiles; on an H200
+#: chosen by trial. One program takes all 65,536 registers of an SM.
 FORWARD = {
     "plain": {width: _tile(width, 64, 64 if width <= 128 else 32, 4, 2) for width in WIDTHS},
     "fast": {
@@ -44,11 +43,15 @@ FORWARD = {
     },
 }
 #: Configs of the backward by path and width (for 'hopper': by head_dim).
-#: 'hopper': queries per tile, slots of each ring, and whether the next tile's scores are started ahead.
+#: 'hopper': queries per tile, slots of each ring, whether the next tile's scores are started ahead, and whether the
+#: last tile of queries comes first.
 BACKWARD = {
     "plain": {width: _tile(width, 64, 64, 4, 2) if width <= 64 else _tile(width, 32, 32, 4, 2) for width in WIDTHS},
     "fast": {width: _tile(width, 64, 64, 4, 2) for width in WIDTHS if width <= 128},
-    "hopper": {64: {"QUERIES": 128, "SLOTS": 2, "AHEAD": True}, 128: {"QUERIES": 64, "SLOTS": 2, "AHEAD": False}},
+    "hopper": {
+        64: {"QUERIES": 128, "SLOTS": 2, "AHEAD": True, "DOWN": False},
+        128: {"QUERIES": 64, "SLOTS": 2, "AHEAD": False, "DOWN": True},
+    },
 }
 
 #: What each path needs, for the message about a path that cannot run.
