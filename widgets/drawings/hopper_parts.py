@@ -64,21 +64,22 @@ def warp_roles(slots: int = 4, start: int = 168, producer: int = 24, consumer: i
         axes.text(386, 46 + at * 32, f"slot {at}", fontsize=9, ha="center", va="center", bbox=patch)
     arrow(axes, (268, 96), (334, 96))
     axes.text(301, 84, "bytes", fontsize=9, ha="center", va="center")
+    box(axes, 552, 22, 202, 148, "none", linewidth=1.2, edgecolor=_GREY, linestyle="--")  # the barriers are of both
     for at, y in enumerate((30, 104)):
-        box(axes, 560, y, 188, 58, _SAND, linewidth=1.2)
+        box(axes, 560, y, 186, 58, _SAND, linewidth=1.2)
         words = f"consumer {at}, 4 warps\nrows {at * 64} to {at * 64 + 63} of the tile"
-        axes.text(654, y + 29, words, fontsize=9.5, ha="center", va="center")
+        axes.text(653, y + 29, words, fontsize=9.5, ha="center", va="center")
         arrow(axes, (438, 46), (558, (52, 124)[at]))
-    axes.text(522, 74, "wgmma", fontsize=9, ha="center", va="center")
+    axes.text(521, 70, "wgmma", fontsize=9, ha="center", va="center")
     axes.text(386, 16, "ring in shared memory", fontsize=9.5, ha="center", va="center", weight="bold")
-    axes.plot([710, 710, 68, 68], [164, 200, 200, 146], color=RED, linewidth=1.6)
+    axes.plot([710, 710, 68, 68], [170, 206, 206, 146], color=RED, linewidth=1.6)
     arrow(axes, (68, 150), (68, 128), RED)
     words = "free[slot]: two arrivals, one per consumer; the producer waits"
-    axes.text(361, 200, words, fontsize=9.5, ha="center", va="center", color=RED, bbox=_white())
-    axes.plot([231, 231, 600, 600], [122, 178, 178, 176], color=BLUE, linewidth=1.6)
-    arrow(axes, (600, 178), (600, 163), BLUE)
+    axes.text(361, 206, words, fontsize=9.5, ha="center", va="center", color=RED, bbox=_white())
+    axes.plot([231, 231, 600, 600], [122, 186, 186, 184], color=BLUE, linewidth=1.6)
+    arrow(axes, (600, 186), (600, 171), BLUE)
     words = "full[slot]: all bytes are here; both consumers wait"
-    axes.text(400, 178, words, fontsize=9.5, ha="center", va="center", color=BLUE, bbox=_white())
+    axes.text(412, 186, words, fontsize=9.5, ha="center", va="center", color=BLUE, bbox=_white())
     _registers(axes, start, producer, consumer)
     return picture(
         "Roles meet at two barriers per slot",
