@@ -29,6 +29,7 @@ def columns(
     shared: bool = False,
     numbers: str = "",
     cut: float = inf,
+    upto: float = 0,
 ) -> Panel:
     """Bars side by side: a line for each row of the table, a column for each kind of number.
 
@@ -37,7 +38,7 @@ def columns(
     rows in another colour. marks: {column: a value that a dashed line marks, or {row: value}}; marked: what that is.
     spread: {row: {column: (low, high)}}, drawn as whiskers. shared: all columns have one scale; else each has its own.
     numbers: what the text alternative says in place of all numbers, where these are many. cut: longer bars are broken
-    off at this value, above every other one, so that the others can be compared.
+    off at this value, above every other one, so that the others can be compared. upto: where each scale ends at least.
     """
     names = list(dict.fromkeys(name for values in table.values() for name in values))
     forms = form if isinstance(form, dict) else dict.fromkeys(names, form)
@@ -50,7 +51,7 @@ def columns(
     most = {name: max(values.get(name) or 0 for values in table.values()) for name in names}
     of_rows = {name: mark for name, mark in marks.items() if isinstance(mark, dict)}
     tops = marks | {name: max(mark.values()) for name, mark in of_rows.items()}
-    most = {name: min(top, cut) for name, top in most.items()}
+    most = {name: max(min(top, cut), upto) for name, top in most.items()}
     most = {name: max(most.values()) if shared else max(most[name], tops.get(name, 0)) for name in names}
     written = {
         name: max(len(forms[name].format(values[name])) for values in table.values() if name in values)
