@@ -30,8 +30,8 @@ def norm_us(
     longer=max,
     whole=False,
 ):
-    """Microseconds of RMSNorm and a projection: with a norm's kernel, with a kernel for its scales, and with its squares
-    in the K loop; and the fastest.
+    """Microseconds of RMSNorm and a projection with a norm's kernel, with one for its scales, and with its squares in
+    the K loop; and the fastest.
 
     columns: of tiles. beside: the squares beside the matmul. stored: passes of the norm's kernel over x. scale: bytes
     of a row's. launches: that two kernels pay for. longer: of two times. whole: for all kernels together.
