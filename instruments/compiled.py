@@ -81,6 +81,12 @@ class Compiled:
         return [_opcodes("\n".join(lines[start : end + 1]), modifiers=False) for start, end in spans]
 
     @property
+    def masked(self) -> bool:
+        """Whether every loop of matmuls has more than half as many FSEL as MUFU: a mask selects each score, and softmax
+        has a MUFU for each."""
+        return bool(self.loops) and all(2 * loop.get("FSEL", 0) > loop.get("MUFU", 0) for loop in self.loops)
+
+    @property
     def matrix_instruction(self) -> str | None:
         """Which matrix instruction does the dots: 'mma.sync', 'wgmma', 'tcgen05', ...; None when scalar."""
         stems = {opcode.split(".")[0] for opcode in self.opcodes}
@@ -168,7 +174,8 @@ class Launchable:
     """Says which launches no GPU would take. Every specialisation goes through Triton's front end, and each kernel is
     compiled for each set of dtypes of its tensors: for sm_80 and sm_90, or sm_89 and sm_90 where it takes 8-bit floats.
 
-    instruction: (N of sm_N, what the PTX of kernels that are compiled for it has to contain, what to do about it).
+    instruction: (N of sm_N, what the PTX of kernels that are compiled for it has to contain, what to do about it), and
+    what to do where every loop around their matmuls is masked, if one has to be free of it.
     """
 
     def __init__(self, instruction: tuple | None = None):
@@ -224,6 +231,8 @@ class Launchable:
             fault = "multiplies fp32 in TF32, with 10 bits of mantissa: ask for tl.dot(..., input_precision='ieee')"
         elif arch == self.instruction[0] and self.instruction[1] not in result.ptx:
             fault = f"has no {self.instruction[1]} instruction: {self.instruction[2]}"
+        elif arch == self.instruction[0] and self.instruction[3:] and result.masked:
+            fault = f"selects values (FSEL) in every loop with a matmul: {self.instruction[3]}"
         return f"compiled for sm_{arch}, the kernel {launch.name} {fault}" if fault else ""
 
 

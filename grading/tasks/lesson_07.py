@@ -1,5 +1,5 @@
-"""Exercise 07: an epilogue's bytes, weights packed for several GPUs, a squared ReLU in an epilogue, RMSNorm and SwiGLU
-in one kernel."""
+"""Exercise 07: a norm fused in three ways, weights packed for several GPUs, a squared ReLU in an epilogue, RMSNorm and
+SwiGLU in one kernel."""
 
 import numpy as np
 
@@ -8,74 +8,113 @@ from grading.tasks.properties import PROGRAMS
 
 EXERCISE = "07_epilogues"
 
-# ---------------------------------------------------------------- 07.1 count
+# ---------------------------------------------------------------- 07.1 predict
 
 
-@returns("bytes")
-def unfused_bytes(m, n, k, itemsize, bias, activation, residual, *, writes_only=False, bias_read=True):
-    """The matmul, then one op each for bias, activation and residual, which reads and writes whole tensors."""
-    y, passes = m * n, 0 if writes_only else 1
-    after = bias * (passes + 1) * y + activation * (passes + 1) * y + residual * (2 * passes + 1) * y
-    return (m * k + n * k + y + after + bias * bias_read * n) * itemsize
+@returns("unfused", "deferred", "in_loop", "best")
+def norm_us(
+    m,
+    n,
+    k,
+    block,
+    launch,
+    bandwidth,
+    flops,
+    squares,
+    *,
+    columns=ceil,
+    beside=False,
+    stored=2,
+    scale=4,
+    launches=2,
+    longer=max,
+    whole=False,
+):
+    """Microseconds of RMSNorm and a projection with a norm's kernel, with one for its scales, and with its squares in
+    the K loop; and the fastest.
+
+    columns: of tiles. beside: the squares beside the matmul. stored: passes of the norm's kernel over x. scale: bytes
+    of a row's. launches: that two kernels pay for. longer: of two times. whole: for all kernels together.
+    """
+    x, others, matmul = 2 * m * k, 2 * n * (m + k), 2 * m * n * k / flops
+    sums = columns(n, block) * m * k / squares
+
+    def us(*kernels):
+        paid = launch * min(len(kernels), launches)
+        kernels = [tuple(map(sum, zip(*kernels)))] if whole else kernels
+        return paid + sum(longer((nbytes / bandwidth, work)) for nbytes, work in kernels)
+
+    times = {
+        "unfused": us((stored * x, 0), (x + others, matmul)),
+        "deferred": us((x + scale * m, 0), (x + scale * m + others, matmul)),
+        "in loop": us((x + others, max(matmul, sums) if beside else matmul + sums)),
+    }
+    return *times.values(), min(times, key=times.get)
 
 
-@returns("bytes")
-def fused_bytes(m, n, k, itemsize, bias, activation, residual, *, free_residual=False, bias_read=True):
-    """Each input read once, y written once."""
-    return (m * k + n * k + m * n * (1 + (residual and not free_residual)) + bias * bias_read * n) * itemsize
-
-
-@returns("bytes")
-def swiglu_bytes(m, inter, k, itemsize, *, whole=False):
-    """x, the weight of gate and up, and silu(gate) * up, [m, inter]; whole: gate and up are stored instead."""
-    return (m * k + 2 * inter * k + m * inter * (1 + whole)) * itemsize
-
-
-def drawn(*parts):
-    """Sizes that all differ; parts: whether there are bias, activation and residual."""
+def layer_of(m, n, launch=(2, 5)):
+    """m, n, launch: from, to; of m and n in tiles of `block` columns."""
 
     def make(rng):
-        sizes = {"m": one_of(rng, 77, 512, 4096), "n": one_of(rng, 300, 1024, 6144), "k": one_of(rng, 90, 640, 2048)}
-        sizes["itemsize"] = one_of(rng, 2, 4)
-        return sizes | dict(zip(("bias", "activation", "residual"), parts))
+        block = one_of(rng, 64, 128)
+        return {
+            "m": int(rng.integers(*m)),
+            "n": int(block * rng.uniform(*n)),
+            "k": one_of(rng, 2048, 4096, 5120),
+            "block": block,
+            "launch": round(rng.uniform(*launch), 2),
+            "bandwidth": 1e5 * int(rng.integers(30, 50)),
+            "flops": 1e7 * int(rng.integers(50, 80)),
+            "squares": 1e6 * int(rng.integers(20, 30)),
+        }
 
     return make
 
 
-def gated(rng):
-    return {"m": one_of(rng, 33, 700), "inter": one_of(rng, 500, 1408), "k": one_of(rng, 96, 800), "itemsize": 2}
-
-
-COUNT = Task(
+PREDICT = Task(
     id="07.1",
-    title="Count an epilogue's bytes",
-    points=3,
-    functions={of.__name__: of for of in (unfused_bytes, fused_bytes, swiglu_bytes)},
+    title="Predict which fusion of a norm pays",
+    points=4,
+    functions={"norm_us": norm_us},
     cases=(
-        *(
-            Case(f"{of.__name__}, {words}", drawn(*parts), of.__name__)
-            for of in (unfused_bytes, fused_bytes)
-            for words, parts in {
-                "bias, activation and residual": (True, True, True),
-                "bias and activation": (True, True, False),
-                "residual alone": (False, False, True),
-                "nothing": (False, False, False),
-            }.items()
-        ),
-        Case("swiglu_bytes, some sizes", gated, "swiglu_bytes"),
-        Case("swiglu_bytes, other sizes", gated, "swiglu_bytes"),
+        Case("few tokens", layer_of((1, 65), (30, 90))),
+        Case("many tokens", layer_of((4096, 9000), (40, 90))),
+        Case("many tokens, other sizes", layer_of((4096, 9000), (40, 90))),
+        Case("many tokens, one column of tiles", layer_of((4096, 9000), (0.3, 1))),
+        Case("slow launches", layer_of((1500, 2500), (10, 40), (50, 90))),
     ),
     mistakes=(
-        Mistake("only writes were counted", "An op reads its inputs, and then it writes.", writes_only=True),
         Mistake(
-            "the residual was taken to be free", "The epilogue has to read it, m * n elements.", free_residual=True
+            "the squares were not counted once per column of tiles",
+            "Each column of tiles sums all m * k squares, and ceil(n / block) of them cover the n columns of y.",
+            {"columns": lambda n, block: 1},
+            {"columns": lambda n, block: n / block},
+            {"columns": lambda n, block: n // block},
         ),
-        Mistake("the bias was not read", "A bias has n elements, and they are read once.", bias_read=False),
-        Mistake("gate and up were stored", "The epilogue stores silu(gate) * up: inter columns, not 2.", whole=True),
+        Mistake(
+            "the squares were computed beside the matmul",
+            "Here the tensor cores wait: add the time of the squares to that of the FLOPs.",
+            beside=True,
+        ),
+        Mistake(
+            "a pass over x or the scales is missing",
+            "The norm's kernel reads x and writes it. A scale of 4 bytes per row is written by one kernel and read by "
+            "the other.",
+            {"stored": 1},
+            {"scale": 0},
+        ),
+        Mistake(
+            "the longer time was not taken kernel by kernel",
+            "A kernel takes the time of its bytes or of its arithmetic, the longer one. Then add the kernels.",
+            {"longer": sum},
+            {"whole": True},
+        ),
+        Mistake("two kernels pay for one launch", "Unfused and deferred, each of two kernels pays.", launches=1),
     ),
     hints={
-        "form": "Bytes are an int: booleans count as 0 and 1.",
-        "values": "Write one line per op: which tensors it reads, and which one it writes.",
+        "form": "Return three floats and the name of the fastest way: 'unfused', 'deferred' or 'in loop'.",
+        "values": "Write one line per kernel: its bytes, its arithmetic, and the longer of their times. An element has "
+        "2 bytes, a scale 4.",
     },
 )
 
@@ -216,7 +255,7 @@ LATE = "Add the bias to the fp32 accumulator. Convert to fp16 once, at the store
 EPILOGUE = Task(
     id="07.3",
     title="Squared ReLU in the epilogue",
-    points=4,
+    points=3,
     functions={"squared_relu_linear": squared_relu_linear},
     kernel=True,
     cases=(
@@ -380,4 +419,4 @@ SWIGLU = Task(
     },
 )
 
-TASKS = (COUNT, PACK, EPILOGUE, SWIGLU)
+TASKS = (PREDICT, PACK, EPILOGUE, SWIGLU)

@@ -1,10 +1,10 @@
-"""Exercise 08c: cycles of a tile of scores and their schedule, and a causal kernel with descriptors and two loops."""
+"""Exercise 08c: a tile's exponentials and its schedule, and a causal kernel with descriptors and two loops."""
 
 import math
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, returns, tensor
+from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, one_of, returns, tensor
 from grading.tasks.lesson_08 import softmax, values
 
 EXERCISE = "08c_fast_attention"
@@ -12,11 +12,32 @@ EXERCISE = "08c_fast_attention"
 # ---------------------------------------------------------------- 08c.1 count cycles
 
 
-@returns("tensor_cycles", "sfu_cycles", "issue_cycles")
-def tile_cycles(queries, keys, head_dim, instructions, warps, *, half=False, schedulers=4):
-    """Cycles of an SM's tensor cores, SFUs and schedulers."""
-    work = (2 if half else 4) * queries * keys * head_dim / 4096
-    return float(work), queries * keys / 16, instructions * warps / schedulers
+@returns("share", "cycles")
+def best_share(
+    queries,
+    keys,
+    head_dim,
+    instructions,
+    warps,
+    flop,
+    polynomial,
+    *,
+    matmuls=2,
+    schedulers=4,
+    replaced=1,
+    level=True,
+    rising=True,
+):
+    """The share of exponentials that are polynomials with which a tile takes the fewest cycles, and these.
+
+    replaced: instructions that a polynomial saves. level, rising: whether the share ends where the SFUs need no more
+    cycles than the tensor cores, and than the schedulers.
+    """
+    tensor, sfus = 2 * matmuls * queries * keys * head_dim / flop, queries * keys / 16
+    issue, more = instructions * warps / schedulers, queries * keys / 32 * (polynomial - replaced) / schedulers
+    ends = [1 - tensor / sfus] * level + [(sfus - issue) / (sfus + more)] * rising
+    share = max(0.0, min(ends))
+    return share, max(tensor, (1 - share) * sfus, issue + share * more)
 
 
 @returns("one_after_another", "perfect_overlap", "measured", "overlap")
@@ -45,13 +66,22 @@ def tensor_busy(tiles, matmul, softmax, *, steady=False, under=1, last=1):
     return work / (tiles * (2 * matmul + softmax)), work / whole
 
 
-def of_tile(rng):
-    pick = {"queries": (64, 128, 192), "keys": (64, 128), "head_dim": (64, 128, 256), "warps": (4, 8, 12)}
-    sizes = {name: int(rng.choice(choices)) for name, choices in pick.items()}
-    return {
-        **{name: sizes[name] for name in ("queries", "keys", "head_dim")},
-        "instructions": int(rng.integers(300, 900)),
-    } | {"warps": sizes["warps"]}
+def of_chip(tensor, issue):
+    """tensor, issue: from, to, cycles of the tensor cores and of the schedulers as shares of the SFUs'."""
+
+    def make(rng):
+        queries, keys, head_dim, warps = (one_of(rng, *sizes) for sizes in ((64, 128), (64, 128), (64, 128), (4, 8)))
+        return {
+            "queries": queries,
+            "keys": keys,
+            "head_dim": head_dim,
+            "instructions": round(queries * keys / 4 / warps * rng.uniform(*issue)),
+            "warps": warps,
+            "flop": round(64 * head_dim / rng.uniform(*tensor)),
+            "polynomial": int(rng.integers(6, 13)),
+        }
+
+    return make
 
 
 def of_profile(longest, least=0.05, most=0.9):
@@ -85,11 +115,14 @@ def of_schedule(least, most, tiles):
 
 CYCLES = Task(
     id="08c.1",
-    title="Count the cycles of a tile, and what overlap gains",
+    title="Share the exponentials, and count what overlap gains",
     points=3,
-    functions={"tile_cycles": tile_cycles, "tile_overlap": tile_overlap, "tensor_busy": tensor_busy},
+    functions={"best_share": best_share, "tile_overlap": tile_overlap, "tensor_busy": tensor_busy},
     cases=(
-        *(Case(f"tile_cycles, {which} tile", of_tile, "tile_cycles") for which in ("some", "another")),
+        Case("best_share, up to the schedulers' cycles", of_chip((0.2, 0.4), (0.5, 0.7)), "best_share"),
+        Case("best_share, up to the tensor cores' cycles", of_chip((0.8, 0.95), (0.2, 0.4)), "best_share"),
+        Case("best_share, tensor cores longest", of_chip((1.1, 2), (0.3, 0.9)), "best_share"),
+        Case("best_share, issue slots longest", of_chip((0.3, 0.8), (1.05, 1.5)), "best_share"),
         Case("tile_overlap, tensor cores longest", of_profile("tensor"), "tile_overlap"),
         Case("tile_overlap, SFUs longest", of_profile("sfus"), "tile_overlap"),
         Case("tile_overlap, issue slots longest", of_profile("issue"), "tile_overlap"),
@@ -101,11 +134,20 @@ CYCLES = Task(
     ),
     mistakes=(
         Mistake(
-            "half of the FLOPs were counted",
-            "There are two matmuls, the scores and weights @ v, and a multiply-add is two FLOPs.",
-            half=True,
+            "the share is larger than it has to be",
+            "With more polynomials, the SFUs' cycles fall, the schedulers' rise and the tensor cores' stay. Stop as "
+            "soon as the SFUs' are no longer the most.",
+            {"level": False},
+            {"rising": False},
         ),
-        Mistake("one scheduler was counted", "An SM has four, which share its warps.", schedulers=1),
+        Mistake(
+            "work was counted differently",
+            "A tile has two matmuls with two FLOPs per multiply-add. Four schedulers share the warps. A polynomial "
+            "takes the place of one instruction.",
+            {"matmuls": 1},
+            {"schedulers": 1},
+            {"replaced": 0},
+        ),
         Mistake(
             "the tensor cores were taken for the bound",
             "With perfect overlap a tile takes as long as the resource that it needs longest.",
@@ -127,8 +169,8 @@ CYCLES = Task(
         ),
     ),
     hints={
-        "values": "Check each formula with a tile of lesson 08c: 64 x 64, head_dim 128. Its form *one stage* has 548 "
-        "instructions and 0.3127 active, and took 1,637 cycles. Check tensor_busy with the three tiles of the card."
+        "values": "Check best_share and tensor_busy with the card's tiles. Check tile_overlap with a tile of the "
+        "lesson: with 512, 256 and 548 cycles and 0.3127 active, it took 1,637 cycles."
     },
 )
 
@@ -187,7 +229,12 @@ TWO_LOOPS = Task(
     points=4,
     functions={"causal_two_loops": causal_two_loops},
     kernel=True,
-    instruction=(90, ".global.mbarrier", "load tiles of q, k and v through tensor descriptors"),  # TMA
+    instruction=(
+        90,
+        ".global.mbarrier",  # TMA
+        "load tiles of q, k and v through tensor descriptors",
+        "only the tile on the diagonal needs a mask, so let a loop without one run over the tiles before it",
+    ),
     cases=(
         Case("2 heads, 128 tokens, head_dim 64, bf16", of_heads(2, 128, 64, "bf16")),
         Case("1 head, 192 tokens, head_dim 64, fp16", of_heads(1, 192, 64, "fp16")),

@@ -1,7 +1,18 @@
 # right
-def tile_cycles(queries, keys, head_dim, instructions, warps):
-    matmul = 2.0 * queries * keys * head_dim
-    return (matmul + matmul) / 4096, float(queries * keys) / 16, float(instructions) * warps / 4
+def best_share(queries, keys, head_dim, instructions, warps, flop, polynomial):
+    vectors = queries * keys / 32
+
+    def cycles(share):
+        issued = instructions * warps - share * vectors + share * vectors * polynomial
+        return 2 * (2 * queries * keys * head_dim) / flop, (1 - share) * queries * keys / 16, issued / 4
+
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        tensor, sfus, issue = cycles(middle)
+        low, high = (middle, high) if sfus > max(tensor, issue) else (low, middle)
+    share = high if cycles(0.0)[1] > max(cycles(0.0)) - 1e-9 else 0.0
+    return share, max(cycles(share))
 
 
 def tile_overlap(tensor, sfus, issue, active):

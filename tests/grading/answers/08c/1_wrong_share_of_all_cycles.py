@@ -1,7 +1,9 @@
 # wrong, mistake: a share of all cycles one after another
-def tile_cycles(queries, keys, head_dim, instructions, warps):
-    scores = queries * keys
-    return scores * head_dim / 1024, scores / 16, warps / 4 * instructions
+def best_share(queries, keys, head_dim, instructions, warps, flop, polynomial):
+    tensor, sfus, issue = 4 * queries * keys * head_dim / flop, queries * keys / 16, instructions * warps / 4
+    more = queries * keys / 128 * (polynomial - 1)
+    share = max(0.0, min((sfus - issue) / (sfus + more), 1 - tensor / sfus))
+    return share, max(tensor, (1 - share) * sfus, issue + share * more)
 
 
 def tile_overlap(tensor, sfus, issue, active):

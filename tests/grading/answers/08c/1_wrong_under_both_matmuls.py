@@ -1,6 +1,9 @@
 # wrong, mistake: the second schedule takes another time than the card's
-def tile_cycles(queries, keys, head_dim, instructions, warps):
-    return 4 * queries * keys * head_dim / 4096, queries * keys / 16, instructions * warps / 4
+def best_share(queries, keys, head_dim, instructions, warps, flop, polynomial):
+    tensor, sfus, issue = 4 * queries * keys * head_dim / flop, queries * keys / 16, instructions * warps / 4
+    more = queries * keys / 128 * (polynomial - 1)
+    share = max(0.0, min((sfus - issue) / (sfus + more), 1 - tensor / sfus))
+    return share, max(tensor, (1 - share) * sfus, issue + share * more)
 
 
 def tile_overlap(tensor, sfus, issue, active):
