@@ -51,7 +51,7 @@ def compiled(model):
 
 
 class Broken:
-    """How somebody registered them. Eager calls give the right gradient, and yet there are three faults."""
+    """How somebody registered them. Eager calls are right, and yet three lines are wrong."""
 
     def fake(gate_up):
         return torch.empty_like(gate_up.chunk(2, dim=1)[0])
