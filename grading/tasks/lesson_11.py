@@ -1,9 +1,9 @@
-"""Exercise 11, mixture of experts: balance, routing with a bias, aligned permutation, grouped GEMM, combine, and the
-gradients of the experts' weights."""
+"""Exercise 11, mixture of experts: balance, routing with a bias, aligned permutation, grouped GEMM, the combine's
+backward, and the gradients of the experts' weights."""
 
 import numpy as np
 
-from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, ceil, returns, tensor
+from grading.tasks import TILE, Case, Mistake, Task, ceil, returns, tensor
 from grading.tasks.properties import PADDED
 
 EXERCISE = "11_mixture_of_experts"
@@ -441,114 +441,108 @@ GROUPED = Task(
     },
 )
 
-# ---------------------------------------------------------------- 11.5 combine
+# ---------------------------------------------------------------- 11.5 the combine's backward
 
 
-@returns(out="y")
-def combine(y, rows, gates, shared, *, weights="right", first_row=0, in_slot_order=False, add_shared=True):
-    """weights: which gate weighs a row. first_row: the lowest row that counts."""
-    places = np.maximum(rows, 0)
-    sums = np.where(rows >= 0, gates, 0).sum(axis=1, keepdims=True)
-    factors = {
-        "right": gates,
-        "first": gates[:, :1],
-        "by row": gates.ravel()[places % gates.size],
-        "none": gates**0,
-        "renormalized": gates / np.where(sums == 0, 1, sums),
-    }
-    values = y[np.arange(rows.size).reshape(rows.shape) if in_slot_order else places]
-    values = np.where((rows >= first_row)[..., None], values, 0)
-    return (shared if add_shared else 0) + (factors[weights][..., None] * values).sum(axis=1)
+@returns(dy="y", dscores="fp32")
+def combine_backward(dout, y, scores, rows, slots, *, weights="gates", through="division", dropped="counted"):
+    """weights: what multiplies dout. through: what of the division reaches the scores. dropped: whether the score of a
+    dropped choice gets a gradient."""
+    total = scores.sum(axis=1, keepdims=True)
+    gates, there = scores / total, rows >= 0
+    left = np.where(there, scores, 0).sum(axis=1, keepdims=True)
+    factors = {"gates": gates, "scores": scores, "renormalized": scores / np.where(left > 0, left, 1)}[weights]
+    dy = np.zeros_like(y)
+    dy[rows[there]] = (factors[..., None] * dout[:, None])[there]
+    dgates = (np.where(there[..., None], y[np.maximum(rows, 0)], 0) * dout[:, None]).sum(axis=2)
+    mean = (gates * dgates).sum(axis=1, keepdims=True)
+    dscores = {"none": dgates, "divisor": dgates / total, "division": (dgates - mean) / total}[through]
+    return dy, dscores if dropped == "counted" else np.where(there, dscores, 0)
 
 
-def combination(tokens, top_k, hidden, dtype="bf16", *, spare=3, drop=0.2, padding=(0, 0), factors=(1, 1), cancel=0.0):
-    """y's rows in any order; `spare` more, among them row 0 and the last, belong to no slot and hold NaN.
-
-    padding: of the rows of y and of shared. factors: of y and of the gates. cancel: if not 0, every second choice
-    cancels the one before but for this part of it, and `shared` cancels the sum but for this part.
-    """
+def backward_of(tokens, top_k, hidden, dtype="bf16", *, spare=3, drop=0.2, padding=(0, 0), small=1.0):
+    """y's rows in any order; `spare` more, among them row 0 and the last, hold no slot, and NaN. The choices of a token
+    have gradients of either sign, so that no dscores is a small difference. padding: of the rows of dout and of y.
+    small: a factor of the scores."""
 
     def make(rng):
-        slots, low = tokens * top_k, 0.5 if hidden == 1 else -1.0
-        y, shared = rng.uniform(low, 1, (slots + spare, hidden)), rng.uniform(low, 1, (tokens, hidden))
-        gates = rng.uniform(0.1, 1.5, (tokens, top_k))
-        rows = (1 + rng.permutation(slots + spare - 2) if spare else rng.permutation(slots))[:slots]
-        if cancel:
-            gates[:, 1::2], y[rows[1::2]] = -(1 + cancel) * gates[:, ::2], y[rows[::2]]
-            shared = (cancel - 1) * (gates[..., None] * y[rows.reshape(tokens, top_k)]).sum(axis=1)
-        rows = np.where(rng.permutation(slots) < int(drop * slots), -1, rows)
-        y[np.setdiff1d(np.arange(len(y)), rows)] = np.nan
+        count = tokens * top_k
+        rows = (1 + rng.permutation(count + spare - 2) if spare else rng.permutation(count))[:count]
+        slots, y = np.full(count + spare, -1), np.full((count + spare, hidden), np.nan)
+        y[rows] = (
+            rng.uniform(0.25, 1, (count, hidden)) * (rng.uniform(1, 2, count) * (-1.0) ** np.arange(count))[:, None]
+        )
+        rows = np.where(rng.permutation(count) < int(drop * count), -1, rows)
+        slots[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
+        y[slots < 0] = np.nan
         return {
-            "y": padded(factors[0] * y, dtype, padding[0]),
+            "dout": padded(rng.uniform(0.25, 1, (tokens, hidden)), dtype, padding[0]),
+            "y": padded(y, dtype, padding[1]),
+            "scores": tensor(small * rng.uniform(0.1, 1, (tokens, top_k))),
             "rows": tensor(rows.reshape(tokens, top_k), "int32"),
-            "gates": tensor(factors[1] * gates),
-            "shared": padded(shared, dtype, padding[1]),
+            "slots": tensor(slots, "int32"),
         }
 
     return make
 
 
-def combined_bytes(y, rows, gates, shared):
+def backward_bytes(dout, y, scores, rows, slots):
     """With tiles of 128 columns."""
     present, tiles = int((rows.values >= 0).sum()), ceil(y.shape[1], 128)
-    small = {"rows": rows.nbytes * tiles, "gates": gates.nbytes * tiles}
-    return {"y": y.nbytes // y.shape[0] * present, **small, "shared": shared.nbytes, "returned 0": shared.nbytes}
+    row = y.shape[1] * y.itemsize
+    small = {name: of.nbytes * tiles for name, of in (("scores", scores), ("rows", rows), ("slots", slots))}
+    return {
+        "dout": dout.shape[0] * row,
+        "y": present * row,
+        **small,
+        "returned 0": y.shape[0] * row,
+        "returned 1": scores.nbytes,
+    }
 
 
-TIMED = (8192, 4, 1024)  # tokens, choices, columns
-STRIDES = "y and shared have padded rows, by different amounts: use y.stride(0) and shared.stride(0)."
+STRIDES = "dout and y have padded rows, by different amounts: use dout.stride(0) and y.stride(0)."
+DROPPED = "A dropped choice has no row, but its score is part of the sum by which all gates were divided."
 COMBINE = Task(
     id="11.5",
-    title="Combine at minimum traffic",
-    points=4,
-    functions={"combine": combine},
+    title="The combine's backward in one pass",
+    points=5,
+    functions={"combine_backward": combine_backward},
     kernel=True,
     cases=(
-        Case("12 tokens, top-2, 256 wide, bf16", combination(12, 2, 256)),
-        Case("9 tokens, top-6, fp16, padded rows", combination(9, 6, 100, "fp16", padding=(28, 12)), hint=STRIDES),
-        Case("10 tokens, top-4, 70 wide, bf16, most of them dropped", combination(10, 4, 70, drop=0.7)),
-        Case("8 tokens, top-1, 33 wide, fp32, every row taken", combination(8, 1, 33, "fp32", spare=0, drop=0.0)),
-        Case("6 tokens, top-2, fp32, rows of 1e8, gates of 1e-4", combination(6, 2, 40, "fp32", factors=(1e8, 1e-4))),
-        Case("5 tokens, top-3, 1 wide, fp32", combination(5, 3, 1, "fp32")),
-        Case("3 tokens, top-8, 1025 wide, bf16, gates of either sign", combination(3, 8, 1025, drop=0, cancel=1 / 16)),
-        Case(f"{MANY} tokens, top-2, 16 wide, bf16", combination(MANY, 2, 16)),
+        Case("12 tokens, top-2, 256 wide, bf16", backward_of(12, 2, 256)),
+        Case("9 tokens, top-6, fp16, padded rows", backward_of(9, 6, 100, "fp16", padding=(28, 12)), hint=STRIDES),
+        Case("10 tokens, top-4, 70 wide, bf16, most of them dropped", backward_of(10, 4, 70, drop=0.7), hint=DROPPED),
+        Case("8 tokens, top-2, 33 wide, fp32, every row taken", backward_of(8, 2, 33, "fp32", spare=0, drop=0.0)),
+        Case("6 tokens, top-2, 40 wide, fp32, scores of 1e-6", backward_of(6, 2, 40, "fp32", small=1e-6)),
+        Case("5 tokens, top-3, 1 wide, fp32", backward_of(5, 3, 1, "fp32")),
+        Case("3 tokens, top-8, 1025 wide, bf16", backward_of(3, 8, 1025)),
+        Case("2 tokens, top-2, 64 wide, fp16, 40 rows without a slot", backward_of(2, 2, 64, "fp16", spare=40)),
+        Case(f"{MANY} tokens, top-2, 16 wide, bf16", backward_of(MANY, 2, 16)),
     ),
     mistakes=(
         Mistake(
-            "the gates were left out, or renormalized",
-            "Multiply each row by its gate as it is, even if other choices were dropped.",
-            *({"weights": weights} for weights in ("none", "renormalized")),
+            "dscores is the gradient of the gates, without the division behind them",
+            "A score is in its own gate and in the sum under all gates of its token: differentiate the division.",
+            *({"through": through} for through in ("none", "divisor")),
+            results=("dscores",),
         ),
+        Mistake("dropped choices have a gradient of 0", DROPPED, dropped="left out", results=("dscores",)),
         Mistake(
-            "rows were multiplied by the gate of another slot",
-            "Choice c of token t has gates[t, c], wherever its row is.",
-            *({"weights": weights} for weights in ("first", "by row")),
+            "dout was not multiplied by the gate",
+            "The gate is the score over the sum of all scores of the token, those of dropped choices too.",
+            *({"weights": weights} for weights in ("scores", "renormalized")),
+            results=("dy",),
         ),
-        Mistake("the shared expert was left out", "Add shared[token] once, without a gate.", add_shared=False),
-        Mistake("row 0 of y was left out", "Row 0 is a row like any other: only -1 means none.", first_row=1),
-        Mistake("y was read in the order of the slots", "The row of a choice is rows[t, c].", in_slot_order=True),
     ),
-    minimum_bytes=combined_bytes,
+    minimum_bytes=backward_bytes,
     hints={
-        "traffic": "A program adds up all top_k rows of its token in registers: each row, shared and out once.",
-        "values": "Work through one token by hand: its rows, its gates of either sign, and dropped choices. Stay in "
-        "fp32 up to the store. Rows of y without a slot hold NaN, and NaN times 0 is NaN: mask their loads.",
+        "traffic": "A program per row of y reads dout top_k times. Let one program have a token and all its rows, and "
+        "keep its gradients of the gates in registers over all columns.",
+        "unwritten": "Rows of y without a slot are in slots, not in rows: some program has to store zeros there.",
+        "values": "Work through one token by hand: its gates, the dot products of dout with its rows, the division. "
+        "Rows of y without a slot hold NaN, and NaN times 0 is NaN: mask their loads.",
         "out_of_bounds": "-1 in rows is not a row of y: mask its load, and the columns beyond the last everywhere.",
-        "slow": "Give a program all columns of its token, and let the loop over choices be unrolled (tl.static_range), "
-        "so that the loads of all rows are in flight together.",
     },
-    speed=Speed(
-        points=1,
-        share=0.75,
-        bytes=TIMED[0] * ((TIMED[1] + 2) * TIMED[2] * 2 + TIMED[1] * 8),
-        shape=f"{TIMED[0]:,} tokens, top-{TIMED[1]}, {TIMED[2]:,} wide, bf16",
-        make=lambda: {
-            "y": RandomTensor((TIMED[0] * TIMED[1], TIMED[2]), "bf16", whole=True),
-            "rows": RandomTensor(TIMED[:2], "int32"),
-            "gates": RandomTensor(TIMED[:2], "fp32"),
-            "shared": RandomTensor((TIMED[0], TIMED[2]), "bf16"),
-        },
-    ),
 )
 
 # ---------------------------------------------------------------- 11.6 gradients of the weights

@@ -1,10 +1,13 @@
-"""Exercise 12: a training step counted, an embedding bag, cross-entropy with z-loss, AdamW with a clipped update."""
+"""Exercise 12: a training step counted, an embedding bag, cross-entropy with z-loss, an embedding's
+gradient."""
 
 import numpy as np
 
+from grading.compare import limits
 from grading.tasks import TILE, Case, Mistake, RandomTensor, Speed, Task, ceil, one_of, returns, tensor
 from grading.tasks.lesson_06 import running_max
 from grading.tasks.properties import PROGRAMS, row_cases
+from kernels.shared.tolerances import row_errors
 
 EXERCISE = "12_training_step"
 
@@ -212,10 +215,10 @@ IGNORED = -100
 
 @returns(loss="fp32", gradient="logits")
 def z_loss(logits, targets, z, *, ignored="left out", factor=2, target=1, power=2, unscaled=0):
-    """Per row lse - x[target] + z * lse ** power, and the gradient of that. target: the number that is subtracted
-    there, or "scaled": 1 times the factor of the softmax. unscaled: the width of tiles whose old sums stay as they are.
-    """
-    rows = np.arange(len(logits))
+    """Per row lse - x[target] + z * lse ** power, and the gradient of that; targets [rows, 1]. target: the number that
+    is subtracted there, or "scaled": 1 times the factor of the softmax. unscaled: the width of tiles whose old sums
+    stay as they are."""
+    rows, targets = np.arange(len(logits)), targets[:, 0]
     top = logits.max(axis=1)
     over = running_max(logits, unscaled) if unscaled else top[:, None]
     lse = top + np.log(np.exp(logits - over).sum(axis=1))
@@ -237,7 +240,7 @@ def logits_of(rows, cols, dtype, row_stride=None, shift=0.0, some_ignored=False)
         targets = rng.integers(0, cols, rows)
         if some_ignored:
             targets[::2] = IGNORED
-        return {"logits": tensor(logits, dtype, row_stride), "targets": tensor(targets, "int64"), "z": 0.25}
+        return {"logits": tensor(logits, dtype, row_stride), "targets": tensor(targets[:, None], "int32"), "z": 0.25}
 
     return make
 
@@ -247,16 +250,17 @@ def z_bytes(logits, targets, z):
     size = rows * logits.shape[1] * logits.itemsize
     return {
         "logits": 2 * size + rows * logits.itemsize,
-        "targets": 8 * rows,
+        "targets": 4 * rows,
         "returned 0": 4 * rows,
         "returned 1": size,
     }
 
 
+TIMED = (8192, 32768)  # rows, columns
 Z = Task(
     id="12.3",
     title="Cross-entropy with z-loss",
-    points=5,
+    points=4,
     functions={"z_loss": z_loss},
     kernel=True,
     cases=(
@@ -309,126 +313,151 @@ Z = Task(
         "values": "Everything follows from lse. Work out lse, loss and gradient of one short row on paper.",
         "unwritten": "Store the gradient of every row, zeros for an ignored one.",
         "out_of_bounds": "The target -100 is no column: mask that load.",
+        "slow": "Wide tiles keep many loads in flight and make few rounds of the loop, each with two reductions: try "
+        "4,096 or 8,192 columns, and more warps.",
     },
+    speed=Speed(
+        points=1,
+        share=0.6,
+        bytes=3 * TIMED[0] * TIMED[1] * 2,
+        shape=f"{TIMED[0]:,} x {TIMED[1]:,}, bf16",
+        make=lambda: {
+            "logits": RandomTensor(TIMED, "bf16"),
+            "targets": RandomTensor((TIMED[0], 1), "int32"),
+            "z": 0.25,
+        },
+    ),
 )
 
-# ---------------------------------------------------------------- 12.4 AdamW, decoupled decay, a clipped update
+# ---------------------------------------------------------------- 12.4 an embedding's gradient, long runs in parts
 
 
-@returns(copy="bf16", param="fp32", m="fp32", v="fp32", in_place=("param", "m", "v"))
-def clipped_adamw(
-    param,
-    grad,
-    m,
-    v,
-    lr,
-    beta1,
-    beta2,
-    eps,
-    decay,
-    clip,
-    step,
-    *,
-    decoupled=True,
-    corrected=True,
-    clipped="update",
-    eps_at="root",
-):
-    """A step of AdamW whose update m / c1 / (sqrt(v / c2) + eps) is clipped to [-clip, clip] before lr. eps_at: "v"
-    adds eps inside the root, "moment" before the correction."""
-    grad = grad if decoupled else grad + decay * param
-    grad = np.clip(grad, -clip, clip) if clipped == "gradient" else grad
-    m = beta1 * m + (1 - beta1) * grad
-    v = beta2 * v + (1 - beta2) * grad**2
-    c1, c2 = (1 - beta1**step, 1 - beta2**step) if corrected else (1, 1)
-    root = {"root": np.sqrt(v / c2) + eps, "v": np.sqrt(v / c2 + eps), "moment": (np.sqrt(v) + eps) / np.sqrt(c2)}
-    update = m / c1 / root[eps_at]
-    update = np.clip(update, -clip, clip) if clipped == "update" else update
-    param = param * (1 - lr * decay * decoupled) - lr * update
-    return param, param, m, v
+@returns(heads="fp32", sums="fp32")
+def run_sums(dy, order, run, starts, length, *, ordered=True, head="run", added="all", ragged=True):
+    """heads [chunks, cols], sums [runs, cols]. head: what it adds up. added: which heads reach the sums. ragged:
+    whether a last chunk that is not full counts."""
+    count, runs = len(run), len(starts) - 1
+    run, sorted_dy = run.astype(int), dy[order.astype(int)] if ordered else dy
+    heads, sums = np.zeros((ceil(count, length), dy.shape[1])), np.zeros((runs, dy.shape[1]))
+    for p in range(len(heads) if ragged else count // length):
+        chunk = np.arange(p * length, min(count, (p + 1) * length))
+        continued = p > 0 and run[chunk[0]] == run[chunk[0] - 1]
+        first = chunk if head == "chunk" else chunk[run[chunk] == run[chunk[0]]]
+        if continued or head == "any":
+            heads[p] = sorted_dy[first].sum(axis=0)
+        for at in chunk:
+            late = continued and run[at] == run[chunk[0]]
+            if not late or added == "all" or (added == "next" and starts[run[at]] >= (p - 1) * length):
+                sums[run[at]] += sorted_dy[at]
+    return heads, sums
 
 
-def state(size, grad_dtype="fp32", step=3, zero=False, unit=1):
-    """Gradient and first moment have the same sign, so that no sum is a small difference; unit: of both."""
+RUN_MISTAKES = (
+    ({"ordered": False}, "dy was read in the order of the batch: position i is row order[i] of dy"),
+    ({"head": "any"}, "a head is of a run that goes on from the chunk before: zeros where a run begins with the chunk"),
+    ({"head": "chunk"}, "a head is of one run: it ends where run changes, not with the chunk"),
+    ({"added": "none"}, "heads were left out: add those of all chunks after the one in which the run begins"),
+    ({"added": "next"}, "only the head of the next chunk was added: a run may go on through many chunks"),
+    ({"ragged": False}, "the last chunk, which is not full, was left out"),
+)
+
+
+def run_fault(arguments, results):
+    """What is wrong with heads or sums, or with who stored the heads; '' if nothing."""
+    call = {name: arguments[name] for name in ("dy", "order", "run", "starts", "length")}
+    if len(results) != 2:
+        return f"{len(results)} results came back, expected two: (heads, sums)"
+    for i, (values, right) in enumerate(zip(results, run_sums(**call))):
+        name, fp32 = ("heads", "sums")[i], arguments["_dtypes"][i] == "fp32"
+        if not isinstance(values, np.ndarray) or values.shape != right.shape or not fp32:
+            return f"{name} has to be an fp32 tensor of shape {list(right.shape)}"
+        if (row_errors(values, right) <= limits(right, "fp32")).all():
+            continue
+        for flags, fault in RUN_MISTAKES:
+            wrong = run_sums(**call, **flags)[i]
+            if not np.allclose(wrong, right, 1e-3) and np.allclose(values, wrong, 1e-5):
+                return f"{name}: {fault}"
+        row, col = np.unravel_index(np.argmax(np.nan_to_num(np.abs(values - right), nan=np.inf)), right.shape)
+        return (
+            f"{name}[{row}, {col}] is {values[row, col]:.6g}, expected {right[row, col]:.6g}. Work through the card's "
+            "example by hand; add in fp32, and begin anew where run changes"
+        )
+    for program, _, _, first, last in (arguments.get("_stored_by") or {}).get("returned 0", []):
+        if {first // call["dy"].shape[1], last // call["dy"].shape[1]} != {program}:
+            return (
+                f"program {program} stores other heads than heads[{program}]: in the first launch program p has chunk "
+                "p and nothing else, or one program adds all rows of a long run again"
+            )
+    return ""
+
+
+def runs_of(lengths, cols, length, dtype="fp32", size=1.0):
+    """Runs of these lengths, whose tokens lie anywhere in the batch; a column has one sign."""
 
     def make(rng):
-        sign = rng.choice([-1, 1], size) * (not zero)
+        run, starts = np.repeat(np.arange(len(lengths)), lengths), np.cumsum([0, *lengths])
+        order = rng.permutation(len(run))
+        for first, end in zip(starts[:-1], starts[1:]):
+            order[first:end].sort()
         return {
-            "param": tensor(rng.uniform(1, 2, size), "fp32"),
-            "grad": tensor(unit * sign * rng.uniform(0.05, 1, size), grad_dtype),
-            "m": tensor(unit * sign * rng.uniform(0.05, 0.6, size), "fp32"),
-            "v": tensor(unit**2 * sign**2 * rng.uniform(0.01, 1, size), "fp32"),
-            "lr": 0.25,
-            "beta1": 0.875,
-            "beta2": 0.9375,
-            "eps": 1e-8,
-            "decay": 0.125,
-            "clip": 0.5,
-            "step": step,
+            "dy": tensor(size * rng.uniform(0.25, 1, (len(run), cols)) * rng.choice([-1, 1], cols), dtype),
+            "order": tensor(order, "int32"),
+            "run": tensor(run, "int32"),
+            "starts": tensor(starts, "int32"),
+            "length": length,
         }
 
     return make
 
 
-TIMED = 1 << 25  # parameters
+def run_bytes(dy, order, run, starts, length):
+    count, runs, row = order.shape[0], starts.shape[0] - 1, 4 * dy.shape[1]
+    return {
+        "dy": dy.nbytes,
+        "order": 4 * count,
+        "run": 2 * 4 * count,
+        "starts": 4 * 4 * runs,
+        "returned 0": 2 * row * ceil(count, length),
+        "returned 1": 3 * row * runs,
+    }
 
 
-def timed_state(size=TIMED):
-    """The state of so many parameters with a bf16 gradient, all positive, so that no sum is a small difference."""
-    means = {"param": ("fp32", 1.5), "grad": ("bf16", 0.5), "m": ("fp32", 0.3), "v": ("fp32", 0.5)}
-    vectors = {name: (dtype, mean, mean / 10) for name, (dtype, mean) in means.items()}
-    made = {name: RandomTensor((size,), *form) for name, form in vectors.items()}
-    return {**state(1)(np.random.default_rng(0)), **made}
-
-
-def step_bytes(param, grad, m, v, **numbers):
-    size = param.shape[0]
-    return {"param": 8 * size, "grad": grad.nbytes, "m": 8 * size, "v": 8 * size, "returned 0": 2 * size}
-
-
-ADAMW = Task(
+RUNS = Task(
     id="12.4",
-    title="AdamW with decoupled decay and a clipped update",
-    points=4,
-    functions={"clipped_adamw": clipped_adamw},
+    title="An embedding's gradient, long runs in parts",
+    points=5,
+    functions={"run_sums": run_sums},
     kernel=True,
     cases=(
-        Case("1,024 elements", state(1024)),
-        Case("1,000 elements, bf16 gradient", state(1000, "bf16"), hint="Convert the gradient to fp32 at its load."),
-        Case("one element", state(1)),
-        Case("8,193 elements, the first step", state(8193, step=1)),
+        Case("runs of 1, 3 and 2, chunks of 2", runs_of((1, 3, 2), 16, 2)),
+        Case("one run of 60, 64 columns, chunks of 8, fp16", runs_of((60,), 64, 8, "fp16")),
         Case(
-            "777 elements, all gradients and moments zero",
-            state(777, zero=True),
-            hint="0 / (0 + eps) is 0. The decay applies all the same.",
+            "runs that begin and end with a chunk, chunks of 4",
+            runs_of((4, 8, 1, 3, 12, 4), 24, 4),
+            hint="A run that begins at a chunk's first position was not continued: its head is zero.",
         ),
-        Case("600 elements, gradients near eps", state(600, unit=2e-8)),
-        Case(f"{PROGRAMS * 1024 + 5:,} elements", state(PROGRAMS * 1024 + 5, "fp16", step=10)),
+        Case("runs of 5, 1, 23, 2, 2 and 9, 50 columns, chunks of 8", runs_of((5, 1, 23, 2, 2, 9), 50, 8, "fp16")),
+        Case("20 runs of one token, chunks of 4", runs_of((1,) * 20, 8, 4)),
+        Case("one column, 2 tokens of one run, chunks of 1", runs_of((2,), 1, 1)),
+        Case("7 tokens, chunks of 16", runs_of((2, 5), 33, 16), hint="The only chunk is not full: mask what follows."),
+        Case("300 columns, runs of 1 and 30, chunks of 16, bf16", runs_of((1, 30, 2), 300, 16, "bf16")),
+        Case(
+            "runs of 40 and 3, sums beyond fp16's range",
+            runs_of((40, 3), 24, 8, "fp16", size=4000.0),
+            hint="Convert each row to fp32 at its load.",
+        ),
+        Case(f"{PROGRAMS} chunks of 2", runs_of((3, 1) * (PROGRAMS // 2), 8, 2)),
     ),
-    mistakes=(
-        Mistake(
-            "the decay went through the moments",
-            "Decoupled: param shrinks by lr * decay * param; grad stays.",
-            decoupled=False,
-        ),
-        Mistake("the moments' start was not corrected", "Divide by 1 - beta ** step.", corrected=False),
-        Mistake(
-            "eps was added in another place",
-            "Add it to sqrt(v / c2): behind the root, and after the correction.",
-            {"eps_at": "v"},
-            {"eps_at": "moment"},
-        ),
-        Mistake("the gradient was clipped", "Clip the update, after the division by the root.", clipped="gradient"),
-        Mistake("nothing was clipped", "The update lies between -clip and clip.", clipped="nothing"),
-    ),
-    minimum_bytes=step_bytes,
+    verdict=run_fault,
+    minimum_bytes=run_bytes,
     hints={
-        "traffic": "One launch: load param, grad, m and v once, store param, its copy, m and v once.",
-        "values": "Moments first, then the correction, the clip, and last the parameter.",
-        "unwritten": "Store param, its copy, m and v, of every element.",
-        "slow": "Take 1,024 elements a program, next to each other, so that each thread loads and stores 16 bytes.",
+        "traffic": "Each row of dy belongs to one chunk, and its program alone loads it. The second launch reads heads "
+        "and sums, never dy.",
+        "unwritten": "Every chunk has a head, zeros if no run goes on into it, and every run has a sum.",
+        "race": "In the first launch, only the program of the chunk in which a run begins may store its sum. The heads "
+        "are added in a second launch: it begins when the first has ended.",
+        "out_of_bounds": "The last chunk may be short, and the position after the last one has no run: mask the loads.",
     },
-    speed=Speed(points=1, share=0.85, bytes=28 * TIMED, shape=f"{TIMED:,} parameters, bf16 gradient", make=timed_state),
 )
 
-TASKS = (COUNT, BAG, Z, ADAMW)
+TASKS = (COUNT, BAG, Z, RUNS)

@@ -296,10 +296,10 @@ def differences(x, dy, h, *, sided="central", over=2):
     return result
 
 
-@returns(columns="int64")
-def wrong_columns(x, dy, *, by=np.abs):
+@returns(wrong="bool")
+def wrong_elements(x, dy, *, by=np.abs):
     """Where dy / max(abs(x)) is not the gradient: at the largest magnitude."""
-    return by(x).argmax(axis=1)
+    return by(x) == by(x).max(axis=1, keepdims=True)
 
 
 @returns(dx="fp64")
@@ -316,10 +316,11 @@ def rows_of(rows, cols, sign=0, h=0.0):
     """The largest magnitude is apart from the others; it is the largest value in some rows, the smallest in others."""
 
     def make(rng):
-        x, dy = rng.uniform(-1, 1, (rows, cols)), rng.uniform(0.5, 1.5, (rows, cols)) * rng.choice([-1, 1], cols)
+        x = rng.uniform(-1, 1, (rows, cols))
         at = rng.integers(cols, size=rows)
         signs = sign or np.where(np.arange(rows) % 2, 1, -1)
         x[np.arange(rows), at] = signs * rng.uniform(1.5, 3, rows)
+        dy = rng.uniform(0.5, 1.5, (rows, cols)) * np.sign(x)  # so that the sum of dy * x is never small
         return {"x": tensor(x, "fp64"), "dy": tensor(dy, "fp64")} | ({"h": h} if h else {})
 
     return make
@@ -330,14 +331,14 @@ WRONG = Task(
     id="13.4",
     title="Find the wrong gradient, and mend it",
     points=4,
-    functions={"differences": differences, "wrong_columns": wrong_columns, "gradient": gradient},
+    functions={"differences": differences, "wrong_elements": wrong_elements, "gradient": gradient},
     cases=(
         Case("4 x 10, h = 1e-5", rows_of(4, 10, h=1e-5), "differences"),
         Case("3 x 7, h = 0.01", rows_of(3, 7, h=1e-2), "differences"),
         Case("5 x 2, h = 1e-6", rows_of(5, 2, h=1e-6), "differences"),
-        Case("6 x 12", rows_of(6, 12), "wrong_columns", hint=NEGATIVE),
-        Case("4 x 9, positive", rows_of(4, 9, 1), "wrong_columns"),
-        Case("4 x 9, negative", rows_of(4, 9, -1), "wrong_columns", hint=NEGATIVE),
+        Case("6 x 12", rows_of(6, 12), "wrong_elements", hint=NEGATIVE),
+        Case("4 x 9, positive", rows_of(4, 9, 1), "wrong_elements"),
+        Case("4 x 9, negative", rows_of(4, 9, -1), "wrong_elements", hint=NEGATIVE),
         Case("6 x 12", rows_of(6, 12), "gradient", hint=NEGATIVE),
         Case("3 x 100, positive", rows_of(3, 100, 1), "gradient"),
         Case("5 x 2, negative", rows_of(5, 2, -1), "gradient", hint=NEGATIVE),
@@ -355,19 +356,18 @@ WRONG = Task(
         ),
     ),
     hints={
-        "form": "differences returns fp32, wrong_columns int64, one per row, gradient fp64.",
+        "form": "differences returns fp32, wrong_elements bool, gradient fp64.",
         "values": "Differences need fp64. Compare them with the given backward, element by element.",
     },
 )
 
-# ---------------------------------------------------------------- 13.5 an op
+# ---------------------------------------------------------------- 13.5 a broken op
 
 
-@returns(fake="gate_up")
-def fake_reglu(gate_up, *, computed=False):
-    """What y looks like; new tensors hold NaN while an answer is graded."""
-    gate, up = np.split(gate_up, 2, axis=1)
-    return np.maximum(gate, 0) * up if computed else np.full(gate.shape, np.nan)
+@returns("forward", "backward")
+def faults(gate_up, dtypes, _transposed, *, strides=True, dtype=True):
+    """What the broken op promises and its kernels do not deliver."""
+    return "strides" * (_transposed and strides), "dtype" * (dtypes["gate_up"] != "fp32" and dtype)
 
 
 @returns("opcheck", y="gate_up", dx="gate_up")
@@ -379,37 +379,46 @@ def compiled_gradient(gate_up, dy, *, dy_used=True):
     return True, 2 * np.maximum(gate, 0) * up, dx * 3
 
 
-def pairs_of(rows, cols, dy=True, transposed=False):
+def pairs_of(rows, cols, dtype="fp32", transposed=False):
+    """Small whole numbers, so that fp16 rounds nothing."""
+
     def make(rng):
-        values = rng.normal(0, 1, (rows, 2 * cols))
-        gate_up = spread(values, "fp32", 1, rows) if transposed else tensor(values)
-        return {"gate_up": gate_up} | ({"dy": tensor(rng.uniform(0.5, 1.5, (rows, cols)))} if dy else {})
+        values = rng.integers(-8, 9, (rows, 2 * cols))
+        gate_up = spread(values, dtype, 1, rows) if transposed else tensor(values, dtype)
+        return {"gate_up": gate_up, "dy": tensor(rng.integers(1, 4, (rows, cols)), dtype), "_transposed": transposed}
 
     return make
 
 
+KINDS = {
+    "9 x 300": (9, 150),
+    "4 x 6, fp16": (4, 3, "fp16"),
+    "5 x 8, transposed": (5, 4, "fp32", True),
+    "6 x 4, transposed, fp16": (6, 2, "fp16", True),
+}
 OP = Task(
     id="13.5",
-    title="Make an op of a kernel",
+    title="Find the faults of an op, and mend it",
     points=4,
-    functions={"fake_reglu": fake_reglu, "compiled_gradient": compiled_gradient},
-    cases=(
-        Case("4 x 6 to 4 x 3", pairs_of(4, 3, dy=False), "fake_reglu"),
-        Case("1 x 200 to 1 x 100", pairs_of(1, 100, dy=False), "fake_reglu"),
-        Case("4 x 6", pairs_of(4, 3), "compiled_gradient"),
-        Case("9 x 300", pairs_of(9, 150), "compiled_gradient"),
-        Case("5 x 8, transposed", pairs_of(5, 4, transposed=True), "compiled_gradient"),
+    functions={"faults": faults, "compiled_gradient": compiled_gradient},
+    cases=tuple(
+        Case(name, pairs_of(*shape), function)
+        for function in ("faults", "compiled_gradient")
+        for name, shape in KINDS.items()
     ),
     mistakes=(
         Mistake(
-            "the fake function computed y", "It says what y looks like: allocate, and compute nothing.", computed=True
+            "strides were not compared", "A fake function promises strides, too: compare .stride().", strides=False
         ),
-        Mistake("dy was left out", "Pass dy on to reglu_backward: it is the gradient of y.", dy_used=False),
+        Mistake(
+            "dtypes were not compared", "torch.empty without a dtype makes fp32, whatever gate_up is.", dtype=False
+        ),
+        Mistake("dy was left out", "Pass dy on to the op of the backward: it is the gradient of y.", dy_used=False),
     ),
     hints={
-        "form": "y has half the columns of gate_up, its dtype, and rows of its own.",
-        "exception": "make_op registers two ops with a fake function each, reglu with a gradient and a setup_context.",
-        "values": "The op's gradient is reglu_backward(dy, gate_up), with what setup_context saved.",
+        "exception": "make_op registers two ops with a fake function each, reglu with a gradient and a setup_context. "
+        "Results have the dtype of gate_up. The gradient is traced: it calls the second op, not what launches.",
+        "values": "Call each fake function and the function whose result it promises on the same inputs, and compare.",
     },
 )
 

@@ -11,24 +11,25 @@ from grading import child, facts, judge, player
 from grading.tasks import PLAYED, RECORDED, DType, Inputs, RandomTensor, Speed
 from grading.tasks import task as find_task
 from grading.tasks.files import prepare, timed_call
-from grading.tasks.lesson_12 import timed_state
 from instruments import timing
 
 ROWS, COLS = 40, 96
 TIMED = (
+    "01_roofline",
     "03_tiling",
     "05_rmsnorm",
     "07_epilogues",
     "09_low_precision",
     "10_matmul_in_practice",
-    "11_mixture_of_experts",
     "12_training_step",
     "13_backward",
 )
 SOLUTION = {task: source for exercise in TIMED for task, source in answers(exercise).items()}
 X, WEIGHT = RandomTensor((ROWS, COLS), "bf16"), RandomTensor((COLS,), "fp32", 0, 0.3)
 ROWS_192 = RandomTensor((192, COLS), "bf16")
+VECTORS = {name: RandomTensor((5000,), dtype, 1.5, 0.1) for name, dtype in (("x", "bf16"), ("y", "fp32"))}
 INPUTS = {
+    "01.5": {**VECTORS, "alpha": 0.25},
     "03.7": {"x": RandomTensor((256, 128), "bf16"), "w": RandomTensor((512, 128), "bf16", whole=True)},
     "05.3": {"x": X, "weight": WEIGHT, "eps": 1e-6},
     "05.4": {"x": X, "weight": WEIGHT, "eps": 1e-6, "out_dtype": DType("bf16")},
@@ -40,13 +41,7 @@ INPUTS = {
     },
     "09.3": {"x": RandomTensor((96, 64), "bf16")},
     "10.5": {"weight": RandomTensor((ROWS, COLS), "fp16"), "x": RandomTensor((2, COLS), "fp16", whole=True)},
-    "11.5": {
-        "y": RandomTensor((4 * ROWS, COLS), "bf16", whole=True),
-        "rows": RandomTensor((ROWS, 4), "int32"),
-        "gates": RandomTensor((ROWS, 4), "fp32"),
-        "shared": X,
-    },
-    "12.4": timed_state(5000),
+    "12.3": {"logits": X, "targets": RandomTensor((ROWS, 1), "int32"), "z": 0.25},
     "13.3": {"dy": ROWS_192, "x": ROWS_192, "stats": RandomTensor((192, 2), "fp32"), "length": 64},
     "05.5": {"x": X, "residual": RandomTensor((ROWS, COLS), "fp32"), "weight": WEIGHT, "eps": 1e-6},
 }
@@ -132,8 +127,8 @@ def test_results_with_a_row_for_several_rows_are_judged_by_whole_blocks(timed):
 
 
 def test_where_all_inputs_are_vectors_elements_are_judged(timed):
-    wrong = ("[(triton.cdiv(size, 1024),)]", "[(triton.cdiv(size, 1024) if size != 5000 else 1,)]")
-    verdict = timed("12.4", edited(SOLUTION["12.4"], wrong), 1e-3)
+    wrong = ("[(triton.cdiv(size, BLOCK), )]", "[(triton.cdiv(size, BLOCK) if size != 5000 else 1,)]")
+    verdict = timed("01.5", edited(SOLUTION["01.5"], wrong, ("BLOCK = 4096", "BLOCK = 1024")), 1e-3)
     assert (verdict.status, verdict.points, verdict.diagnosis) == ("failed", 0, "values"), verdict
 
 
@@ -155,9 +150,9 @@ def test_the_learners_process_does_not_know_what_is_timed_and_judged():
     ]
     assert recorded["rows"] != played["rows"]
     assert seeds[0]["x"] != seeds[1]["x"] and seeds[0]["weight"] == seeds[1]["weight"]
-    vectors = [
-        timed_call(find_task("12.4"), 1, turns)["arguments"][1]["random"]["seed"] for turns in (RECORDED, PLAYED)
-    ]
+    task = find_task("01.5")
+    task = dataclasses.replace(task, speed=dataclasses.replace(task.speed, make=lambda: dict(INPUTS["01.5"])))
+    vectors = [timed_call(task, 1, turns)["arguments"][1]["random"]["seed"] for turns in (RECORDED, PLAYED)]
     assert vectors[0] != vectors[1]
 
 

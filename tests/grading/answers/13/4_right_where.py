@@ -27,10 +27,10 @@ def differences(x, dy, h):
     return result.float()
 
 
-def wrong_columns(x, dy):
+def wrong_elements(x, dy):
     leaf = x.detach().clone().requires_grad_()
     (given,) = torch.autograd.grad(Divided.apply(leaf), leaf, dy)
-    return (differences(x, dy, 1e-6) - given).abs().argmax(dim=1)
+    return (differences(x, dy, 1e-6) - given).abs() > 1e-3
 
 
 def gradient(x, dy):

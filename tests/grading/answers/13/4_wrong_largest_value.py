@@ -27,9 +27,8 @@ def differences(x, dy, h):
     return result.float()
 
 
-def wrong_columns(x, dy):
-    given = dy / x.abs().amax(dim=1, keepdim=True)
-    return x.argmax(dim=1)
+def wrong_elements(x, dy):
+    return x == x.amax(dim=1, keepdim=True)
 
 
 def gradient(x, dy):

@@ -27,9 +27,9 @@ def differences(x, dy, h):
     return result.float()
 
 
-def wrong_columns(x, dy):
+def wrong_elements(x, dy):
     given = dy / x.abs().amax(dim=1, keepdim=True)
-    return (differences(x, dy, 1e-6) - given).abs().argmax(dim=1)
+    return (differences(x, dy, 1e-6) - given).abs() > 1e-3
 
 
 def gradient(x, dy):

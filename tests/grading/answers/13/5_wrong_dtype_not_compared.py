@@ -1,4 +1,4 @@
-# wrong, exception: make_op
+# wrong, mistake: whatever gate_up is
 import torch
 
 from instruments.backend import tl, triton
@@ -50,17 +50,55 @@ def compiled(model):
     return torch.compile(model, fullgraph=True, backend="aot_eager")
 
 
-def fake_reglu(gate_up):
-    left, _ = gate_up.chunk(2, dim=1)
-    return torch.empty(left.shape, dtype=left.dtype, device=left.device)
+class Broken:
+    """How somebody registered them. Eager calls are right, and yet three lines are wrong."""
+
+    def fake(gate_up):
+        return torch.empty_like(gate_up.chunk(2, dim=1)[0])
+
+    def fake_backward(dy, gate_up):
+        return torch.empty(gate_up.shape, device=gate_up.device)
+
+    def save(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    def gradients(ctx, dy):
+        return reglu_backward(dy, *ctx.saved_tensors)
+
+    op = torch.library.custom_op("exercise_13_broken::reglu", reglu, mutates_args=())
+    backward_op = torch.library.custom_op("exercise_13_broken::reglu_backward", reglu_backward, mutates_args=())
+    op.register_fake(fake)
+    backward_op.register_fake(fake_backward)
+    op.register_autograd(gradients, setup_context=save)
+
+
+def faults(gate_up, dy):
+    pairs = ((Broken.fake(gate_up), reglu(gate_up)), (Broken.fake_backward(dy, gate_up), reglu_backward(dy, gate_up)))
+
+    def fault(promised, delivered):
+        for name in ("shape",):
+            if getattr(promised, name) != getattr(delivered, name):
+                return name
+        return "" if promised.stride() == delivered.stride() else "strides"
+
+    return tuple(fault(*pair) for pair in pairs)
 
 
 def make_op():
-    pass
+    op = torch.library.custom_op("exercise_13::reglu", reglu, mutates_args=())
+    backward = torch.library.custom_op("exercise_13::reglu_backward", reglu_backward, mutates_args=())
+
+    def gradients(ctx, dy):
+        return backward(dy, *ctx.saved_tensors)  # the op: the compiler traces this function
+
+    op.register_fake(lambda gate_up: gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2))
+    backward.register_fake(lambda dy, gate_up: gate_up.new_empty(gate_up.shape))
+    op.register_autograd(gradients, setup_context=Broken.save)
+    return op
 
 
 def compiled_gradient(gate_up, dy):
-    """opcheck of both ops, y = 2 * reglu(3 * gate_up) by the compiled op, and the gradient."""
+    """Given: opcheck of both ops, y = 2 * reglu(3 * gate_up) by the compiled op, the gradient."""
     op, x = make_op(), gate_up.detach().clone().requires_grad_()
     backward = torch.ops.exercise_13.reglu_backward
     tests = torch.library.opcheck(op, (x,)), torch.library.opcheck(backward, (dy, gate_up))

@@ -50,8 +50,43 @@ def compiled(model):
     return torch.compile(model, fullgraph=True, backend="aot_eager")
 
 
-def fake_reglu(gate_up):
-    return gate_up.new_empty(gate_up.shape[0], gate_up.shape[1] // 2)
+class Broken:
+    """How somebody registered them. Eager calls are right, and yet three lines are wrong."""
+
+    def fake(gate_up):
+        return torch.empty_like(gate_up.chunk(2, dim=1)[0])
+
+    def fake_backward(dy, gate_up):
+        return torch.empty(gate_up.shape, device=gate_up.device)
+
+    def save(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    def gradients(ctx, dy):
+        return reglu_backward(dy, *ctx.saved_tensors)
+
+    op = torch.library.custom_op("exercise_13_broken::reglu", reglu, mutates_args=())
+    backward_op = torch.library.custom_op("exercise_13_broken::reglu_backward", reglu_backward, mutates_args=())
+    op.register_fake(fake)
+    backward_op.register_fake(fake_backward)
+    op.register_autograd(gradients, setup_context=save)
+
+
+def differs(promised, delivered):
+    if promised.shape != delivered.shape:
+        return "shape"
+    if promised.dtype is not delivered.dtype:
+        return "dtype"
+    return "strides" if promised.stride() != delivered.stride() else ""
+
+
+def faults(gate_up, dy):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        fakes = mode.from_tensor(dy), mode.from_tensor(gate_up)
+        promised = Broken.op(fakes[1]), Broken.backward_op(*fakes)
+    return differs(promised[0], reglu(gate_up)), differs(promised[1], reglu_backward(dy, gate_up))
 
 
 def make_op():
@@ -63,20 +98,23 @@ def make_op():
     def backward(dy: torch.Tensor, gate_up: torch.Tensor) -> torch.Tensor:
         return reglu_backward(dy, gate_up)
 
+    @op.register_fake
+    def _(gate_up):
+        return torch.empty_like(gate_up.chunk(2, dim=1)[0], memory_format=torch.contiguous_format)
+
     @backward.register_fake
     def _(dy, gate_up):
-        return torch.empty_like(gate_up, memory_format=torch.contiguous_format)
+        return torch.empty(gate_up.shape, dtype=gate_up.dtype, device=gate_up.device)
 
     def save(ctx, inputs, output):
         (ctx.gate_up,) = inputs
 
-    op.register_fake(fake_reglu)
     op.register_autograd(lambda ctx, dy: backward(dy, ctx.gate_up), setup_context=save)
     return op
 
 
 def compiled_gradient(gate_up, dy):
-    """opcheck of both ops, y = 2 * reglu(3 * gate_up) by the compiled op, and the gradient."""
+    """Given: opcheck of both ops, y = 2 * reglu(3 * gate_up) by the compiled op, the gradient."""
     op, x = make_op(), gate_up.detach().clone().requires_grad_()
     backward = torch.ops.exercise_13.reglu_backward
     tests = torch.library.opcheck(op, (x,)), torch.library.opcheck(backward, (dy, gate_up))
