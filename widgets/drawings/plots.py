@@ -36,9 +36,10 @@ def columns(
     table: {row: {column: number}}; a row may lack columns, and one without any is a heading. title: the finding.
     about: what is shown, for the caption. form: how numbers are written, for all columns or {column: form}. strong:
     rows in another colour. marks: {column: a value that a dashed line marks, or {row: value}}; marked: what that is.
-    spread: {row: {column: (low, high)}}, drawn as whiskers. shared: all columns have one scale; else each has its own.
-    numbers: what the text alternative says in place of all numbers, where these are many. cut: longer bars are broken
-    off at this value, above every other one, so that the others can be compared. upto: where each scale ends at least.
+    spread: {row: {column: (low, high)}}, drawn as whiskers, below 0, too. shared: all columns have one scale; else each
+    has its own. numbers: what the text alternative says in place of all numbers, where these are many. cut: longer bars
+    are broken off at this value, above every other one, so that the others can be compared. upto: where each scale ends
+    at least.
     """
     names = list(dict.fromkeys(name for values in table.values() for name in values))
     forms = form if isinstance(form, dict) else dict.fromkeys(names, form)
@@ -53,6 +54,7 @@ def columns(
     tops = marks | {name: max(mark.values()) for name, mark in of_rows.items()}
     most = {name: max(min(top, cut), upto) for name, top in most.items()}
     most = {name: max(most.values()) if shared else max(most[name], tops.get(name, 0)) for name in names}
+    lowest = min([0, *(low for whiskers in spread.values() for low, _ in whiskers.values())])
     written = {
         name: max(len(forms[name].format(values[name])) for values in table.values() if name in values)
         for name in names
@@ -63,7 +65,7 @@ def columns(
         )
         letters = max(written.values()) if shared else written[name]
         room = 1 - min(0.6, (letters * 7.6 + 8) / (wide - 8))  # the rest is for the number behind the bar
-        axes.set(xlim=(0, (most[name] or 1) / room), ylim=(len(table) - 0.5, -0.5))
+        axes.set(xlim=(lowest, (most[name] or 1) / room), ylim=(len(table) - 0.5, -0.5))
         axes.axis("off")
         axes.axvline(0, color="#888888", linewidth=1)
         axes.text(0, -0.62, name, fontsize=9, weight="bold", va="bottom")
