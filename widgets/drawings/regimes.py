@@ -37,7 +37,7 @@ def shapes_on_roofline(points: dict, measured: tuple, copy_gbps: float, matmul_t
     said = []
     for name, (x, *offset) in points.items():
         y = min(x * copy_gbps / 1e3, matmul_tflops)
-        axes.plot([x], [y], "o", markerfacecolor="white", markeredgecolor=BLUE, markeredgewidth=2, markersize=9, zorder=4)
+        axes.plot([x], [y], "o", mfc="white", mec=BLUE, mew=2, markersize=9, zorder=4)
         look = {
             "textcoords": "offset points",
             "fontsize": 9,
@@ -52,7 +52,8 @@ def shapes_on_roofline(points: dict, measured: tuple, copy_gbps: float, matmul_t
     words = f"{name}: {y:.1f} TFLOP/s"
     look = {"textcoords": "offset points", "fontsize": 9, "color": _INK_ORANGE, "va": "center"}
     axes.annotate(words.replace(", ", ",\n"), (x, y), (0, 22), ha="center", **look)
-    return picture(title, figure, f"On the roof, not measured: {'; '.join(said)}. The ridge point lies at {ridge:.0f}. {words}.")
+    on_roof = f"On the roof, not measured: {'; '.join(said)}"
+    return picture(title, figure, f"{on_roof}. The ridge point lies at {ridge:.0f}. {words}.")
 
 
 def sums_by_order(often: dict, title: str, about: str) -> Panel:
