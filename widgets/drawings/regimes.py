@@ -13,7 +13,7 @@ def shapes_on_roofline(points: dict, measured: tuple, copy_gbps: float, matmul_t
     """A roofline with the arithmetic intensities of some shapes on it.
 
     Args:
-        points: {name: (FLOP/byte, points to the right, points upward)} of names beside them, on the roof.
+        points: {name: (FLOP/byte, points to the right, points upward)} of hollow dots on the roof, names beside them.
         measured: (FLOP/byte, TFLOP/s, name) of a point below the roof.
         copy_gbps: slope of the roof.
         matmul_tflops: its height.
@@ -37,7 +37,7 @@ def shapes_on_roofline(points: dict, measured: tuple, copy_gbps: float, matmul_t
     said = []
     for name, (x, *offset) in points.items():
         y = min(x * copy_gbps / 1e3, matmul_tflops)
-        axes.plot([x], [y], "o", color=BLUE, markeredgecolor=BLACK, markersize=9, zorder=4)
+        axes.plot([x], [y], "o", mfc="white", mec=BLUE, mew=2, markersize=9, zorder=4)
         look = {
             "textcoords": "offset points",
             "fontsize": 9,
@@ -46,12 +46,14 @@ def shapes_on_roofline(points: dict, measured: tuple, copy_gbps: float, matmul_t
         }
         axes.annotate(name, (x, y), offset, **look)
         said.append(f"{name} {x:,.0f} FLOP/byte")
+    axes.text(0.55, 1100, "hollow: the roof above each shape, not measured", fontsize=9, color=_GRAY)
     x, y, name = measured
     axes.plot([x], [y], "s", color=ORANGE, markeredgecolor=BLACK, markersize=8, zorder=5)
     words = f"{name}: {y:.1f} TFLOP/s"
     look = {"textcoords": "offset points", "fontsize": 9, "color": _INK_ORANGE, "va": "center"}
     axes.annotate(words.replace(", ", ",\n"), (x, y), (0, 22), ha="center", **look)
-    return picture(title, figure, f"{'; '.join(said)}. The ridge point lies at {ridge:.0f}. {words}.")
+    on_roof = f"On the roof, not measured: {'; '.join(said)}"
+    return picture(title, figure, f"{on_roof}. The ridge point lies at {ridge:.0f}. {words}.")
 
 
 def sums_by_order(often: dict, title: str, about: str) -> Panel:
