@@ -13,36 +13,22 @@ EXERCISE = "07_epilogues"
 
 @returns("unfused", "deferred", "in_loop", "best")
 def norm_us(
-    m,
-    n,
-    k,
-    block,
-    launch,
-    bandwidth,
-    flops,
-    squares,
-    *,
-    columns=ceil,
-    beside=False,
-    stored=2,
-    scale=4,
-    launches=2,
-    longer=max,
-    whole=False,
-):
+    m, n, k, block, launch, bandwidth, flops, squares,
+    *, columns=ceil, beside=False, stored=2, scale=4, paid=2, longer=max, whole=False,
+):  # fmt: skip
     """Microseconds of RMSNorm and a projection with a norm's kernel, with one for its scales, and with its squares in
     the K loop; and the fastest.
 
     columns: of tiles. beside: the squares beside the matmul. stored: passes of the norm's kernel over x. scale: bytes
-    of a row's. launches: that two kernels pay for. longer: of two times. whole: for all kernels together.
+    of a row's. paid: launches of two kernels. longer: of two times. whole: for all kernels together.
     """
     x, others, matmul = 2 * m * k, 2 * n * (m + k), 2 * m * n * k / flops
     sums = columns(n, block) * m * k / squares
 
     def us(*kernels):
-        paid = launch * min(len(kernels), launches)
+        begun = launch * min(len(kernels), paid)
         kernels = [tuple(map(sum, zip(*kernels)))] if whole else kernels
-        return paid + sum(longer((nbytes / bandwidth, work)) for nbytes, work in kernels)
+        return begun + sum(longer((nbytes / bandwidth, work)) for nbytes, work in kernels)
 
     times = {
         "unfused": us((stored * x, 0), (x + others, matmul)),
@@ -109,7 +95,7 @@ PREDICT = Task(
             {"longer": sum},
             {"whole": True},
         ),
-        Mistake("two kernels pay for one launch", "Unfused and deferred, each of two kernels pays.", launches=1),
+        Mistake("two kernels pay for one launch", "Unfused and deferred, each of two kernels pays.", paid=1),
     ),
     hints={
         "form": "Return three floats and the name of the fastest way: 'unfused', 'deferred' or 'in loop'.",

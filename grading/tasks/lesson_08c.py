@@ -14,27 +14,16 @@ EXERCISE = "08c_fast_attention"
 
 @returns("share", "cycles")
 def best_share(
-    queries,
-    keys,
-    head_dim,
-    instructions,
-    warps,
-    flop,
-    polynomial,
-    *,
-    matmuls=2,
-    schedulers=4,
-    replaced=1,
-    level=True,
-    rising=True,
-):
+    queries, keys, head_dim, instructions, warps, flop, polynomial,
+    *, matmuls=2, schedulers=4, saved=1, level=True, rising=True,
+):  # fmt: skip
     """The share of exponentials that are polynomials with which a tile takes the fewest cycles, and these.
 
-    replaced: instructions that a polynomial saves. level, rising: whether the share ends where the SFUs need no more
+    saved: instructions that a polynomial saves. level, rising: whether the share ends where the SFUs need no more
     cycles than the tensor cores, and than the schedulers.
     """
     tensor, sfus = 2 * matmuls * queries * keys * head_dim / flop, queries * keys / 16
-    issue, more = instructions * warps / schedulers, queries * keys / 32 * (polynomial - replaced) / schedulers
+    issue, more = instructions * warps / schedulers, queries * keys / 32 * (polynomial - saved) / schedulers
     ends = [1 - tensor / sfus] * level + [(sfus - issue) / (sfus + more)] * rising
     share = max(0.0, min(ends))
     return share, max(tensor, (1 - share) * sfus, issue + share * more)
@@ -146,7 +135,7 @@ CYCLES = Task(
             "takes the place of one instruction.",
             {"matmuls": 1},
             {"schedulers": 1},
-            {"replaced": 0},
+            {"saved": 0},
         ),
         Mistake(
             "the tensor cores were taken for the bound",
