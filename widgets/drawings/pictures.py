@@ -4,7 +4,7 @@ shows."""
 import numpy as np
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas
+from widgets.toolkit.panel import BLACK, BLUE, GREEN, LINE, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas, caption_of
 
 _LINES = ((BLUE, "s"), (RED, "o"), (GREEN, "^"), (PURPLE, "D"), (BLACK, "v"), (ORANGE, "P"))
 _GREY = "#555555"
@@ -13,6 +13,13 @@ _GREY = "#555555"
 def picture(title: str, figure, alt: str) -> Panel:
     """A picture without controls, with its text alternative, whose first sentence is its caption."""
     return Panel(title, figure, {}, lambda: alt)
+
+
+def captioned(about: str, numbers: str) -> str:
+    """A text alternative that begins with its caption. Raises ValueError for a caption that would not be shown."""
+    if not caption_of(f"{about}. "):
+        raise ValueError(f"about: got {len(about)} characters, expected fewer than {LINE}: {about!r}")
+    return f"{about}. {numbers}."
 
 
 def page(height: int) -> tuple:

@@ -60,7 +60,7 @@ INK_RED = "#A84300"  # RED for words: on white, RED itself is too pale to be rea
 
 WIDTH, HEIGHT = 760, 330  # of a picture, in CSS pixels
 READABLE = 440  # CSS pixels: a narrower page scrolls a picture. Beside the file browser, a page of 900 has room for it
-LINE = 110  # characters of a caption at most: what a picture's width holds
+LINE = 150  # characters of a caption at most: what two lines under a picture hold
 _LABEL, _WIDE = {"description_width": "96px"}, {"width": "365px"}  # of a control
 SHARPNESS = 1.25  # picture pixels per CSS pixel: text stays crisp on dense screens, and a redraw stays fast
 
@@ -118,7 +118,7 @@ class Example:
 
 
 def caption_of(text: str) -> str:
-    """The first sentence of a text alternative, or nothing where it is longer than a line."""
+    """The first sentence of a text alternative, or nothing where it is longer than LINE."""
     first = re.split(r"(?<=[.!?]) ", text, maxsplit=1)[0]
     return first if len(first) <= LINE else ""
 
@@ -271,7 +271,7 @@ class Panel:
 
     Attributes:
         alt: The picture's text alternative.
-        caption: Its first sentence, under the picture; empty where it is longer than a line.
+        caption: Its first sentence, under the picture; empty where it is longer than LINE.
         png: The picture.
         error: What the last redraw raised.
     """
