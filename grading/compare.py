@@ -84,7 +84,7 @@ def matches(result: Result, expected: Expected, slack: float = 1.0) -> bool:
     if result.is_tensor or result.other or isinstance(result.values, bool) != isinstance(values, bool):
         return False
     if isinstance(values, float) and isinstance(result.values, (int, float)):
-        return bool(np.isclose(result.values, values, 1e-6 * slack, 1e-36, equal_nan=True))
+        return bool(np.isclose(result.values, values, 1e-6 * slack, 1e-36 if values else 1e-6, equal_nan=True))
     return type(result.values) is type(values) and result.values == values
 
 

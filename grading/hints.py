@@ -125,10 +125,10 @@ def of_form(task: Task, function: str, results: list, expected: list) -> Finding
     if len(results) == 1 and results[0].values is None and not results[0].other:
         return Finding("form", f"{function} returned None", "Does its last line say `return`?")
     if len(results) != len(returned):
-        names = ", ".join(e.name for e in returned)
-        many = f"{len(results)} value{'s' * (len(results) != 1)}"
+        many, names = f"{len(results)} value{'s' * (len(results) != 1)}", ", ".join(e.name for e in returned)
         return Finding("form", f"{function} returned {many}, expected {len(returned)}: {names}")
-    faults = (form_fault(result, e, task.kernel) for result, e in zip(results, returned))
+    contiguous = task.kernel or "contiguous" in task.hints.get("form", "")
+    faults = (form_fault(result, e, contiguous) for result, e in zip(results, returned))
     return next((Finding("form", fault) for fault in faults if fault), None)
 
 

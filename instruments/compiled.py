@@ -83,8 +83,9 @@ class Compiled:
     @property
     def masked(self) -> bool:
         """Whether every loop of matmuls has more than half as many FSEL as MUFU: a mask selects each score, and softmax
-        has a MUFU for each."""
-        return bool(self.loops) and all(2 * loop.get("FSEL", 0) > loop.get("MUFU", 0) for loop in self.loops)
+        has a MUFU for each. Or as many I2F: a mask may be computed from indices."""
+        marks = [(loop.get("FSEL", 0) + loop.get("I2FP", 0), loop.get("MUFU", 0)) for loop in self.loops]
+        return bool(marks) and all(2 * masks > softmax for masks, softmax in marks)
 
     @property
     def matrix_instruction(self) -> str | None:
@@ -167,6 +168,7 @@ def compiled(function: Callable, *args: Any, arch: int = 90, **kwargs: Any) -> l
 
 
 SHARED = {80: 166_912, 89: 101_376, 90: 232_448}  # bytes of shared memory per program: CUDA's programming guide
+TMA_LOAD = ".global.mbarrier"  # in the PTX of every load by TMA
 MAX_THREADS, MAX_GRID = 1024, 65_535  # of a program; programs on the second and third axis of a grid
 
 
@@ -175,7 +177,8 @@ class Launchable:
     compiled for each set of dtypes of its tensors: for sm_80 and sm_90, or sm_89 and sm_90 where it takes 8-bit floats.
 
     instruction: (N of sm_N, what the PTX of kernels that are compiled for it has to contain, what to do about it), and
-    what to do where every loop around their matmuls is masked, if one has to be free of it.
+    what to do where every loop around their matmuls is masked, if one has to be free of it. Where it is TMA's load,
+    they may load in no other way.
     """
 
     def __init__(self, instruction: tuple | None = None):
@@ -229,10 +232,13 @@ class Launchable:
             fault = f"takes {result.shared:,} bytes of shared memory, and a program has at most {SHARED[arch]:,}"
         elif ".tf32" in result.ptx and floats == {"torch.float32"}:
             fault = "multiplies fp32 in TF32, with 10 bits of mantissa: ask for tl.dot(..., input_precision='ieee')"
+        elif arch == self.instruction[0] and self.instruction[1] == TMA_LOAD and result.loads:
+            many = sum(result.loads.values())
+            fault = f"loads through pointers {many} time{'s' * (many > 1)} (LDG, LDGSTS): {self.instruction[2]}"
         elif arch == self.instruction[0] and self.instruction[1] not in result.ptx:
             fault = f"has no {self.instruction[1]} instruction: {self.instruction[2]}"
         elif arch == self.instruction[0] and self.instruction[3:] and result.masked:
-            fault = f"selects values (FSEL) in every loop with a matmul: {self.instruction[3]}"
+            fault = f"masks scores (FSEL or I2F) in every loop with a matmul: {self.instruction[3]}"
         return f"compiled for sm_{arch}, the kernel {launch.name} {fault}" if fault else ""
 
 

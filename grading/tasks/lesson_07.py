@@ -11,7 +11,7 @@ EXERCISE = "07_epilogues"
 # ---------------------------------------------------------------- 07.1 predict
 
 
-@returns("unfused", "deferred", "in_loop", "best")
+@returns("unfused", "deferred", "in loop", "best")
 def norm_us(
     m, n, k, block, launch, bandwidth, flops, squares,
     *, columns=ceil, beside=False, stored=2, scale=4, paid=2, longer=max, whole=False,
@@ -99,8 +99,8 @@ PREDICT = Task(
     ),
     hints={
         "form": "Return three floats and the name of the fastest way: 'unfused', 'deferred' or 'in loop'.",
-        "values": "Write one line per kernel: its bytes, its arithmetic, and the longer of their times. An element has "
-        "2 bytes, a scale 4.",
+        "values": "Write one line per kernel: its bytes, its arithmetic, squares included, and the longer of their "
+        "times. An element has 2 bytes, a scale 4.",
     },
 )
 
@@ -277,7 +277,7 @@ EPILOGUE = Task(
         "traffic": "One launch: y is stored once and never read, x and weight once per tile, whose sides are 32 or 64. "
         "What a mask leaves out is not requested; an index that % M wraps around is requested again.",
         "values": "z = acc + bias, then relu, square, scale, all in fp32.",
-        "unwritten": "Round rows and columns up to whole tiles.",
+        "unwritten": "Round rows and columns up to whole tiles, and store all of y, zeros too.",
         "slow": "At 64 tokens the weight's bytes take the time: one tile of 64 rows, so that each is read once, wide "
         "steps of K, and num_stages=4, so that loads of later steps are in flight.",
     },

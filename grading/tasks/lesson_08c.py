@@ -29,7 +29,7 @@ def best_share(
     return share, max(tensor, (1 - share) * sfus, issue + share * more)
 
 
-@returns("one_after_another", "perfect_overlap", "measured", "overlap")
+@returns("cycles one after another", "cycles in perfect overlap", "cycles that the tile took", "overlap")
 def tile_overlap(tensor, sfus, issue, active, *, bound="longest", of_whole=False):
     """Cycles of a tile without overlap, with perfect overlap, and by a counter; how far the tile came from one to the
     other.
@@ -42,7 +42,7 @@ def tile_overlap(tensor, sfus, issue, active, *, bound="longest", of_whole=False
     return serial, perfect, measured, (serial - measured) / (serial if of_whole else serial - perfect)
 
 
-@returns("in_order", "one_ahead")
+@returns("share in the first schedule", "share in the second schedule")
 def tensor_busy(tiles, matmul, softmax, *, steady=False, under=1, last=1):
     """Shares of the time in which the tensor cores work for a warpgroup: each step after the one before, and the scores
     of the next tile queued ahead.
@@ -137,24 +137,13 @@ CYCLES = Task(
             {"schedulers": 1},
             {"saved": 0},
         ),
-        Mistake(
-            "the tensor cores were taken for the bound",
-            "With perfect overlap a tile takes as long as the resource that it needs longest.",
-            bound="tensor",
-        ),
-        Mistake(
-            "the overlap was taken as a share of all cycles one after another",
-            "At perfect overlap it is 1: divide by what perfect overlap would save.",
-            of_whole=True,
-        ),
+        Mistake("the tensor cores were taken for the bound", "Take the resource needed longest.", bound="tensor"),
+        Mistake("the overlap is a share of all cycles", "Divide by what perfect overlap would save.", of_whole=True),
         Mistake(
             "the second schedule takes another time than the card's",
             "Draw three tiles: nothing runs beside the first softmax and the last O, and a softmax waits for its "
             "own S, so the O of the tile before is all that runs beside it.",
-            {"steady": True},
-            {"under": 2},
-            {"under": 0},
-            {"last": 0},
+            *({"steady": True}, {"under": 2}, {"under": 0}, {"last": 0}),
         ),
     ),
     hints={
@@ -170,19 +159,22 @@ TIMED = 64, 2048, 128  # heads, sequence, head_dim
 
 
 @returns(out="q")
-def causal_two_loops(q, k, v, scale, *, offset=0, below="all", base=math.e, unscaled="", width=0):
+def causal_two_loops(
+    q, k, v, scale, *, mask=lambda ahead: ahead <= 0, before=1, again=0, base=math.e, unscaled="", width=0, divided=True
+):  # fmt: skip
     """Causal attention of tensors [heads, sequence, head_dim].
 
-    offset: of the diagonal. below: the tiles that count, all, or only those of the diagonal or those before it.
-    base: of the exponential.
+    mask: of the tile on the diagonal. before, again: how often tiles before it count, and its own without a mask.
+    base: of the exponential. divided: by the sum.
     """
     scores = np.einsum("hqd,hkd->hqk", q, k) * scale * math.log(base)
     query, key = np.arange(q.shape[1])[:, None], np.arange(k.shape[1])
-    mask = key <= query + offset
-    if below == "diagonal":
-        mask &= key // SIDE == query // SIDE
-    weights, _ = softmax(np.where(mask, scores, -np.inf), unscaled=unscaled, width=width)
-    return np.einsum("hqk,hkd->hqd", weights, v)
+    tile, own = key // SIDE, query // SIDE
+    counts = before * (tile < own) + (tile == own) * (mask(key - query) + again)
+    with np.errstate(divide="ignore"):
+        weights, _ = softmax(scores + np.log(counts), unscaled=unscaled, width=width)
+    weights = np.where(counts.any(axis=1, keepdims=True), weights, np.nan)
+    return np.einsum("hqk,hkd->hqd", weights if divided else weights / weights.max(axis=-1, keepdims=True), v)
 
 
 def causal_bytes(q, k, v, scale):
@@ -192,16 +184,16 @@ def causal_bytes(q, k, v, scale):
     return {"q": q.nbytes, "k": loaded, "v": loaded, "returned 0": q.nbytes}
 
 
-def of_heads(heads, sequence, head_dim, dtype, large=None):
-    """large: the key that has a score of 120 or more with every query."""
+def of_heads(heads, sequence, head_dim, dtype, planted=None, score=120):
+    """planted: the keys that have this score with every query."""
 
     def make(rng):
         shape = heads, sequence, head_dim
         q, k = rng.normal(0, 1, shape), rng.normal(0, 1, shape)
-        if large is not None:
+        if planted is not None:
             q[..., 0] = 8.0
-            k[:, large] = 0.0
-            k[:, large, 0] = 60.0
+            k[:, planted] = 0.0
+            k[:, planted, 0] = score / 2
         return {**{n: tensor(x, dtype) for n, x in zip("qkv", (q, k, values(rng, *shape)))}, "scale": 0.25}
 
     return make
@@ -212,6 +204,7 @@ def timed():
     return {"q": q, "k": k, "v": v, "scale": 128**-0.5}
 
 
+MASK = "On the diagonal, query i attends to the keys j <= i: set other scores to -inf, since any may be far below -100."
 TWO_LOOPS = Task(
     id="08c.2",
     title="Causal attention with descriptors and two loops",
@@ -229,19 +222,24 @@ TWO_LOOPS = Task(
         Case("1 head, 192 tokens, head_dim 64, fp16", of_heads(1, 192, 64, "fp16")),
         Case("1 head, 128 tokens, head_dim 128, bf16", of_heads(1, 128, 128, "bf16")),
         Case("3 heads, 64 tokens, head_dim 64, bf16: the diagonal alone", of_heads(3, 64, 64, "bf16")),
-        Case("1 head, 192 tokens, fp16, large first", of_heads(1, 192, 64, "fp16", large=0)),
-        Case("1 head, 192 tokens, fp16, large in the second tile", of_heads(1, 192, 64, "fp16", large=100)),
+        Case("1 head, 192 tokens, fp16, large first", of_heads(1, 192, 64, "fp16", 0)),
+        Case("1 head, 192 tokens, fp16, large in the second tile", of_heads(1, 192, 64, "fp16", 100)),
+        Case("1 head, 64 tokens, fp16, scores of -200", of_heads(1, 64, 64, "fp16", slice(None), -200), hint=MASK),
         Case("151 heads, 64 tokens, head_dim 64, bf16", of_heads(151, 64, 64, "bf16")),
     ),
     mistakes=(
         Mistake(
-            "the diagonal is in the wrong place", "Query i attends to the keys j <= i.", {"offset": 1}, {"offset": -1}
+            "the mask on the diagonal is missing, turned round or one off",
+            MASK,
+            *({"mask": mask} for mask in (lambda a: a < np.inf, lambda a: a >= 0, lambda a: a <= 1, lambda a: a < 0)),
         ),
         Mistake(
-            "only the tiles on the diagonal were counted",
-            "The first loop runs over the tiles before.",
-            below="diagonal",
+            "a tile was left out or counted twice",
+            "The first loop runs over the tiles before the diagonal, all of them, the second over that on it.",
+            {"before": 0},
+            {"again": 1},
         ),
+        Mistake("the output was not divided by the sum", "Behind both loops, divide acc by l.", divided=False),
         Mistake("the weights are powers of 2", "exp2(s) is e^s only if s was multiplied by log2(e).", base=2),
         Mistake(
             "l or the accumulator was not rescaled when the running max rose",
@@ -252,8 +250,9 @@ TWO_LOOPS = Task(
     minimum_bytes=causal_bytes,
     max_tile=(128, 128),
     hints={
-        "unwritten": "The grid has one program per tile of queries of every head.",
-        "traffic": "End the second loop at the tile of the diagonal; take tiles of 64 queries at least.",
+        "values": "Subtract the running max before every exponential. The rows of head h begin at h * sequence.",
+        "unwritten": "One program per tile of queries of every head; the rows of head h begin at h * sequence.",
+        "traffic": "Load each tile up to the diagonal once, none beyond it; take tiles of 64 queries at least.",
         "slow": "Use 64 x 64 tiles with 4 warps and 3 stages, a first loop without a mask, exp2 with the scale folded "
         "into one multiply-add, and the longest tiles first.",
     },

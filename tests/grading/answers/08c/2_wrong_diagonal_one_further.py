@@ -1,4 +1,4 @@
-# wrong, mistake: Query i attends to the keys j <= i
+# wrong, mistake: turned round or one off
 import torch
 from instruments.backend import tl, triton
 from triton.tools.tensor_descriptor import TensorDescriptor

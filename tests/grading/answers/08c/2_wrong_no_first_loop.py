@@ -1,4 +1,4 @@
-# wrong, mistake: only the tiles on the diagonal
+# wrong, mistake: left out or counted twice
 import torch
 from instruments.backend import tl, triton
 from triton.tools.tensor_descriptor import TensorDescriptor

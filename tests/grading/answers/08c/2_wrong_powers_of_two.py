@@ -16,10 +16,10 @@ def step(q, k, v, h, at, scale, m, l, acc, MASKED: tl.constexpr, T: tl.constexpr
 
 
 @triton.jit
-def walk(q_ptr, k, v, o_ptr, N, scale, T: tl.constexpr, D: tl.constexpr):
+def walk(q, k, v, o_ptr, N, scale, T: tl.constexpr, D: tl.constexpr):
     h, row = tl.program_id(0), (tl.num_programs(1) - 1 - tl.program_id(1)) * T
     at = (h * N + row + tl.arange(0, T)[:, None]) * D + tl.arange(0, D)[None, :]
-    q = tl.load(q_ptr + at)
+    q = q.load([h, row, 0]).reshape([T, D])
     m, l, acc = tl.full([T], -1e38, tl.float32), tl.zeros([T], tl.float32), tl.zeros([T, D], tl.float32)
     for start in range(0, row, T):
         m, l, acc = step(q, k, v, h, start, scale, m, l, acc, False, T, D)
@@ -30,6 +30,6 @@ def walk(q_ptr, k, v, o_ptr, N, scale, T: tl.constexpr, D: tl.constexpr):
 def causal_two_loops(q, k, v, scale):
     H, N, D = q.shape
     out = torch.empty_like(q)
-    views = [TensorDescriptor.from_tensor(x, [1, 64, D]) for x in (k, v)]
-    walk[(H, N // 64)](q, *views, out, N, scale, T=64, D=D)
+    views = [TensorDescriptor.from_tensor(x, [1, 64, D]) for x in (q, k, v)]
+    walk[(H, N // 64)](*views, out, N, scale, T=64, D=D)
     return out

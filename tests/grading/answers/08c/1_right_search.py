@@ -1,0 +1,23 @@
+# right
+def best_share(queries, keys, head_dim, instructions, warps, flop, polynomial):
+    tensor, sfus, issue = 4 * queries * keys * head_dim / flop, queries * keys / 16, instructions * warps / 4
+    more = queries * keys / 128 * (polynomial - 1)
+
+    def cycles(share):
+        return max(tensor, (1 - share) * sfus, issue + share * more)
+
+    low, high = 0.0, 1.0
+    for _ in range(200):
+        third = (high - low) / 3
+        low, high = (low, high - third) if cycles(low + third) <= cycles(high - third) else (low + third, high)
+    return high, cycles(high)
+
+
+def tile_overlap(tensor, sfus, issue, active):
+    serial, perfect, measured = tensor + sfus + issue, max(tensor, sfus, issue), tensor / active
+    return serial, perfect, measured, (serial - measured) / (serial - perfect)
+
+
+def tensor_busy(tiles, matmul, softmax):
+    step = matmul + max(matmul, softmax)
+    return 2 * matmul / (2 * matmul + softmax), 2 * tiles * matmul / (2 * matmul + softmax + (tiles - 1) * step)
