@@ -100,8 +100,8 @@ class Run(Record):
 
 class Counts(Record):
     """What happened to one tensor, in bytes. role: the argument's name, or "returned 0"; empty for a tensor between
-    kernels. unwritten: elements; unwritten_at: the first. stored_by: [program, first and last element] of the stores.
-    outside: sentences on accesses outside the tensor; outside_at: the element of the first."""
+    kernels. atomics: bytes. unwritten: elements; unwritten_at: the first. stored_by: [program, first and last element]
+    of the stores. outside: sentences on accesses outside the tensor; outside_at: the element of the first."""
 
     name: Word
     role: Word
@@ -116,6 +116,7 @@ class Counts(Record):
     stored_by: list[list[int]]
     outside: list[Text]
     outside_at: int = 0
+    atomics: int = 0
 
 
 class Metered(Record):

@@ -229,7 +229,7 @@ def of_kernels(task: Task, arguments: dict, expected: list, played: facts.Played
         text = f"a load or store takes a tile of {shape} elements, and the task allows at most {widest(task)}"
         findings.append(Finding("traffic", text, "Loop over tiles of a fixed size."))
     if played.returned is not None:
-        findings += [] if task.verdict else _stored(expected, metered)
+        findings += _stored(expected, metered) if expected else []
         findings += _traffic(task, arguments, metered.tensors) if task.minimum_bytes else []
     return findings
 

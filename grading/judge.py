@@ -151,7 +151,7 @@ def _played(inputs: Inputs, index: int, played: facts.Played, home: Path, outcom
     """([Finding] of one case's launches, whether it was right compiled on a GPU)."""
     task, turn = inputs.task, PLAYED[0]
     arguments = inputs.arguments(index, turn)
-    right = [] if task.verdict else inputs.expected(index, turn)
+    right = inputs.expected(index, turn) if task.functions[task.function(index)] else []
     here = hints.of_kernels(task, arguments, right, played)
     here += _values(inputs, index, turn, home, played, outcomes, played.metered)
     for condition, outcome in played.again.items():
@@ -197,9 +197,7 @@ def _values(inputs: Inputs, index: int, turn: int, home: Path, outcome, outcomes
 
 def _by_verdict(task: Task, arguments: dict, results: list, metered: facts.Metered | None) -> list:
     """[Finding] of the task's own verdict on a call's results."""
-    more = {"_dtypes": [result.dtype for result in results]}
-    if metered:
-        more["_stored_by"] = {t.role: t.stored_by for t in metered.tensors}
+    more = {"_dtypes": [result.dtype for result in results], "_metered": metered}
     fault = task.verdict({**plain(arguments), **more}, [result.values for result in results])
     return [Finding("values", fault, advice=" ")] if fault else []
 

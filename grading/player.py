@@ -158,6 +158,7 @@ def _counts(t, candidates: dict) -> facts.Counts:
         unique_read=t.unique_read,
         unique_written=t.unique_written,
         sectors=t.sectors_read + t.sectors_written,
+        atomics=t.atomics,
         unwritten=t.unwritten,
         unwritten_at=list(t.first_unwritten or ()),
         stored_by=[[*program, *ends] for program, ends in [*t.stored_by.items()][:MAX_PROGRAMS]],

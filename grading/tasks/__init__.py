@@ -283,8 +283,8 @@ class Task:
         cases: the calls.
         mistakes: common mistakes, tried where values are wrong.
         verdict: verdict(arguments, results) -> a sentence that names the fault, '' where there is none; for answers
-            that a reference cannot foresee. `_dtypes` among the arguments lists the results' dtypes, `_stored_by` which
-            program stored what.
+            that a reference cannot foresee. `_dtypes` among the arguments lists the results' dtypes, `_metered` has
+            what the kernels did (facts.Metered), None where none was played.
         kernel: Triton kernels of the answer have to do the work.
         minimum_bytes: minimum_bytes(**arguments) -> {role: bytes}, roles being arguments and "returned 0"; the kernels
             may request BYTES_FACTOR times as much.

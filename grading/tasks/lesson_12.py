@@ -232,11 +232,12 @@ def z_loss(logits, targets, z, *, ignored="left out", factor=2, target=1, power=
     return loss, gradient
 
 
-def logits_of(rows, cols, dtype, row_stride=None, shift=0.0, some_ignored=False):
-    """One column: logits of one sign, so that no gradient is a small difference."""
+def logits_of(rows, cols, dtype, row_stride=None, shift=0.0, rise=0.0, some_ignored=False):
+    """One column: logits of one sign, so that no gradient is a small difference. rise: along a row."""
 
     def make(rng):
         logits = rng.normal(shift, 1, (rows, cols)) if cols > 1 else rng.uniform(2, 4, (rows, 1))
+        logits += np.linspace(0, rise, cols)
         targets = rng.integers(0, cols, rows)
         if some_ignored:
             targets[::2] = IGNORED
@@ -248,12 +249,8 @@ def logits_of(rows, cols, dtype, row_stride=None, shift=0.0, some_ignored=False)
 def z_bytes(logits, targets, z):
     rows = logits.shape[0]
     size = rows * logits.shape[1] * logits.itemsize
-    return {
-        "logits": 2 * size + rows * logits.itemsize,
-        "targets": 4 * rows,
-        "returned 0": 4 * rows,
-        "returned 1": size,
-    }
+    stored = {"returned 0": 4 * rows, "returned 1": size}
+    return {"logits": 2 * size + rows * logits.itemsize, "targets": 4 * rows} | stored
 
 
 TIMED = (8192, 32768)  # rows, columns
@@ -280,6 +277,7 @@ Z = Task(
             logits_of(5, 200, "fp32", some_ignored=True),
             hint="A row whose target is -100 has loss 0 and a gradient of zeros.",
         ),
+        Case("2 x 16,500, rising logits", logits_of(2, 16_500, "fp32", rise=8.0)),
     ),
     mistakes=(
         Mistake(
@@ -382,12 +380,16 @@ def run_fault(arguments, results):
             f"{name}[{row}, {col}] is {values[row, col]:.6g}, expected {right[row, col]:.6g}. Work through the card's "
             "example by hand; add in fp32, and begin anew where run changes"
         )
-    for program, _, _, first, last in (arguments.get("_stored_by") or {}).get("returned 0", []):
+    if (metered := arguments["_metered"]) is None:
+        return ""
+    if added := [t.name for t in metered.tensors if t.atomics]:
+        return f"{added[0]} is changed by atomics, whose order is open. Let one program store each element"
+    stored_by = {t.role: t.stored_by for t in metered.tensors}
+    for program, _, _, first, last in stored_by.get("returned 0", []):
         if {first // call["dy"].shape[1], last // call["dy"].shape[1]} != {program}:
-            return (
-                f"program {program} stores other heads than heads[{program}]: in the first launch program p has chunk "
-                "p and nothing else, or one program adds all rows of a long run again"
-            )
+            return f"program {program} stores other heads than its own: in the first launch program p has chunk p alone"
+    if (launches := len(metered.kernels)) != 2:
+        return f"the kernels' launches are {launches}, and the task asks for two: the chunks, then their heads"
     return ""
 
 

@@ -1,4 +1,4 @@
-# wrong, values: adds all rows of a long run again
+# wrong, values: the task asks for two
 import torch
 
 from instruments.backend import tl, triton
