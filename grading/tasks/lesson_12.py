@@ -247,8 +247,7 @@ def logits_of(rows, cols, dtype, row_stride=None, shift=0.0, rise=0.0, some_igno
 
 
 def z_bytes(logits, targets, z):
-    rows = logits.shape[0]
-    size = rows * logits.shape[1] * logits.itemsize
+    rows, size = logits.shape[0], logits.shape[0] * logits.shape[1] * logits.itemsize
     stored = {"returned 0": 4 * rows, "returned 1": size}
     return {"logits": 2 * size + rows * logits.itemsize, "targets": 4 * rows} | stored
 
@@ -360,6 +359,20 @@ RUN_MISTAKES = (
 )
 
 
+def launch_fault(metered, cols):
+    """What is wrong with who stored the heads, by how many launches; '' if nothing, or if no kernel was played."""
+    if metered is None:
+        return ""
+    if added := [t.name for t in metered.tensors if t.atomics]:
+        return f"{added[0]} is changed by atomics, whose order is open. Let one program store each element"
+    for program, _, _, first, last in {t.role: t.stored_by for t in metered.tensors}.get("returned 0", []):
+        if {first // cols, last // cols} != {program}:
+            return f"program {program} stores other heads than its own: in the first launch program p has chunk p alone"
+    if (launches := len(metered.kernels)) != 2:
+        return f"the kernels' launches are {launches}, and the task asks for two: the chunks, then their heads"
+    return ""
+
+
 def run_fault(arguments, results):
     """What is wrong with heads or sums, or with who stored the heads; '' if nothing."""
     call = {name: arguments[name] for name in ("dy", "order", "run", "starts", "length")}
@@ -376,21 +389,9 @@ def run_fault(arguments, results):
             if not np.allclose(wrong, right, 1e-3) and np.allclose(values, wrong, 1e-5):
                 return f"{name}: {fault}"
         row, col = np.unravel_index(np.argmax(np.nan_to_num(np.abs(values - right), nan=np.inf)), right.shape)
-        return (
-            f"{name}[{row}, {col}] is {values[row, col]:.6g}, expected {right[row, col]:.6g}. Work through the card's "
-            "example by hand; add in fp32, and begin anew where run changes"
-        )
-    if (metered := arguments["_metered"]) is None:
-        return ""
-    if added := [t.name for t in metered.tensors if t.atomics]:
-        return f"{added[0]} is changed by atomics, whose order is open. Let one program store each element"
-    stored_by = {t.role: t.stored_by for t in metered.tensors}
-    for program, _, _, first, last in stored_by.get("returned 0", []):
-        if {first // call["dy"].shape[1], last // call["dy"].shape[1]} != {program}:
-            return f"program {program} stores other heads than its own: in the first launch program p has chunk p alone"
-    if (launches := len(metered.kernels)) != 2:
-        return f"the kernels' launches are {launches}, and the task asks for two: the chunks, then their heads"
-    return ""
+        at = f"{name}[{row}, {col}] is {values[row, col]:.6g}, expected {right[row, col]:.6g}"
+        return at + ". Work through the card's example by hand; add in fp32, and begin anew where run changes"
+    return launch_fault(arguments["_metered"], call["dy"].shape[1])
 
 
 def runs_of(lengths, cols, length, dtype="fp32", size=1.0):

@@ -320,8 +320,8 @@ def rows_of(rows, cols, sign=0, h=0.0):
         at = rng.integers(cols, size=rows)
         signs = sign or np.where(np.arange(rows) % 2, 1, -1)
         x[np.arange(rows), at] = signs * rng.uniform(1.5, 3, rows)
-        side = np.where(np.arange(rows) % 3, 1, -1)[:, None]  # of a row: the sum of dy * x is never small
-        dy = rng.uniform(0.5, 1.5, (rows, cols)) * np.sign(x) * side
+        dy = rng.uniform(0.5, 1.5, (rows, cols)) * np.sign(x)  # so that the sum of dy * x is never small
+        dy[::3] *= -1
         return {"x": tensor(x, "fp64"), "dy": tensor(dy, "fp64")} | ({"h": h} if h else {})
 
     return make

@@ -1,4 +1,4 @@
-# wrong, values: not rescaled where the maximum grows
+# wrong, mistake: not rescaled where the maximum grows
 @triton.jit
 def z_loss_kernel(logits_ptr, targets_ptr, loss_ptr, gradient_ptr, cols, stride, z, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
