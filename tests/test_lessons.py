@@ -37,8 +37,13 @@ def test_links_lead_somewhere(path):
         for output in cell.get("outputs", [])
         if "text/markdown" in output.get("data", {})
     ]
-    for target in re.findall(r"\]\(([^)#]+)", "\n".join(texts)):
-        assert target.startswith("https://") or (path.parent / target).exists(), f"{name(path)} links to {target}"
+    for target, heading in re.findall(r"\]\(([^)#]+)#?([^)]*)\)", "\n".join(texts)):
+        file = path.parent / target
+        assert target.startswith("https://") or file.exists(), f"{name(path)} links to {target}"
+        if heading and file.suffix == ".ipynb":  # JupyterLab's anchor is the heading with hyphens for spaces
+            cells = nbformat.read(file, as_version=4).cells
+            headings = re.findall(r"^#+ (.+)$", "\n".join(c.source for c in cells if c.cell_type == "markdown"), re.M)
+            assert heading in [h.replace(" ", "-") for h in headings], f"{name(path)}: {target} has no {heading}"
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=name)
