@@ -147,7 +147,8 @@ PATHS = {
 
 
 def regime(M: int, N: int, K: int, by_columns: bool, sms: int) -> str:
-    """Which kernel suits a shape on a GPU with `sms` SMs, measured on H100 and H200.
+    """Which kernel suits a shape on a GPU with `sms` SMs, measured on an H200 (bench/results/experiments/
+    matmul_plan_h200.json).
 
     Args:
         M: rows of a.
@@ -161,7 +162,7 @@ def regime(M: int, N: int, K: int, by_columns: bool, sms: int) -> str:
     """
     if M == 1 and by_columns:
         return "gemv"
-    if M <= 16 or K >= 8192 and 8 * cdiv(M, 128) * cdiv(N, 128) <= sms:
+    if M <= 32 or K >= 8192 and 8 * cdiv(M, 128) * cdiv(N, 128) <= sms:
         return "split_k"
     return "tiles"
 

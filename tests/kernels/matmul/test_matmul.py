@@ -236,8 +236,8 @@ def test_the_gpu_is_asked_whether_the_persistent_kernel_fits(monkeypatch, major,
 
 def test_shapes_with_too_few_tiles_for_the_gpu_go_to_other_kernels():
     shapes = {
-        (1, 28672, 8192, True): "gemv", (1, 28672, 8192, False): "split_k", (16, 8192, 8192, True): "split_k",
-        (17, 8192, 8192, True): "tiles", (64, 64, 65536, False): "split_k", (128, 2048, 8192, False): "split_k",
+        (1, 28672, 8192, True): "gemv", (1, 28672, 8192, False): "split_k", (32, 8192, 8192, True): "split_k",
+        (33, 8192, 8192, True): "tiles", (64, 64, 65536, False): "split_k", (128, 2048, 8192, False): "split_k",
         (128, 2049, 8192, False): "tiles", (64, 64, 8191, False): "tiles", (8192, 8192, 8192, True): "tiles",
     }  # fmt: skip
     for (M, N, K, by_columns), kernel in shapes.items():
