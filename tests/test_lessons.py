@@ -10,12 +10,18 @@ import pytest
 from instruments.notebooks import WAY_IDS
 from instruments.start import notebook_of
 from tests.reading_time import minutes, shown_lines
+from widgets.toolkit.panel import sentence
 
 pytestmark = pytest.mark.each  # every set takes milliseconds, and most say something of their own
 
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted(p for folder in ("lessons", "exercises", "solutions") for p in (ROOT / folder).glob("*.ipynb"))
 LESSONS = [p for p in NOTEBOOKS if p.parent.name == "lessons"]
+
+#: (lesson, cell) of pictures that were stored before a caption had to be short
+WITHOUT_CAPTION = {
+    ("10_matmul_in_practice", cell) for cell in ("shapes-picture", "split-measured", "gemv-picture", "check-picture")
+} | {("12_training_step", "gather-picture")}
 
 
 def words(text: str) -> int:
@@ -66,6 +72,18 @@ def test_pictures_have_words(path):
             if "image/png" in data:
                 said = "".join(data.get("text/plain", ""))
                 assert words(said) >= 8 and not said.startswith("<"), f"{name(path)}, cell {cell.id}: {said!r}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=name)
+def test_stored_pictures_have_captions(path):
+    """Under each picture stands the first sentence of its text alternative."""
+    for cell in nbformat.read(path, as_version=4).cells:
+        outputs = cell.get("outputs", [])
+        for output, below in zip(outputs, [*outputs[1:], {}]):
+            alt = output.get("metadata", {}).get("image/png", {}).get("alt")
+            if alt and (path.stem, cell.id) not in WITHOUT_CAPTION:
+                caption = below.get("data", {}).get("text/plain")
+                assert caption and alt.startswith(caption), f"{name(path)}, cell {cell.id}: {sentence(alt)!r}"
 
 
 @pytest.mark.parametrize("path", [p for p in LESSONS if (ROOT / notebook_of(p.stem, "exercises")).exists()], ids=name)

@@ -144,7 +144,7 @@ def attention_roofline(copy_gbps: float, matmul_tflops: float, points: dict, tit
         f"{name}: {intensity:,.0f} FLOP/byte, {tflops:.0f} TFLOP/s".replace("\n", " ")
         for name, (intensity, tflops, *_) in points.items()
     )
-    return picture(title, figure, f"Roofline of the H200, with a ridge point of {ridge:.0f} FLOP/byte. {numbers}.")
+    return picture(title, figure, f"Roofline of the H200, with a ridge point of {ridge:.0f} FLOP/byte", numbers)
 
 
 def attention_roles(runs: dict, copies: dict, title: str, about: str) -> Panel:
@@ -187,7 +187,7 @@ def attention_roles(runs: dict, copies: dict, title: str, about: str) -> Panel:
     axes.text(
         left + 232, y + 13, "k, v: copies, S: scores, O: output (hatched), by tile of keys", fontsize=9, va="center"
     )
-    return picture(title, figure, f"{about}. {'; '.join(said)}.")
+    return picture(title, figure, about, "; ".join(said))
 
 
 def tile_on_sm(needs: dict, title: str, about: str) -> Panel:
@@ -214,7 +214,7 @@ def tile_on_sm(needs: dict, title: str, about: str) -> Panel:
         axes.text(left + cycles * unit + 6, y + 9, f"{cycles:,.0f}", fontsize=9.5, va="center")
         axes.text(left, y + 29, work, fontsize=8.5, va="center")
     numbers = "; ".join(f"{name} {cycles:,.0f}" for name, (_, _, cycles) in needs.items())
-    return picture(title, figure, f"{about}. Cycles for one tile: {numbers}.")
+    return picture(title, figure, about, f"Cycles for one tile: {numbers}")
 
 
 def measured_in_range(rows: dict, title: str, about: str, across: str, ends: tuple) -> Panel:
@@ -249,7 +249,7 @@ def measured_in_range(rows: dict, title: str, about: str, across: str, ends: tup
     box(axes, left + 116, 9, 30, 14, SKY, linewidth=0.6)
     axes.text(left + 154, 16, f"the model, from {ends[0]} to {ends[1]}", fontsize=9.5, va="center")
     numbers = "; ".join(f"{row} {value:,.0f}, model {low:,} to {high:,}" for row, (value, low, high) in rows.items())
-    return picture(title, figure, f"{about}: {numbers}.")
+    return picture(title, figure, about, numbers)
 
 
 def program_order(orders: dict, slots: int, title: str, about: str) -> Panel:
@@ -288,7 +288,7 @@ def program_order(orders: dict, slots: int, title: str, about: str) -> Panel:
         axes.text(x + 24, y, f"head {which}", fontsize=9, va="center")
         x += 90
     axes.text(x + 10, y, "dashed: perfect balance; a line is a place on an SM", fontsize=9, va="center")
-    return picture(title, figure, f"{about}. {'; '.join(said)}.")
+    return picture(title, figure, about, "; ".join(said))
 
 
 def _draw_span(axes, span, x: float, long: float, top: float):

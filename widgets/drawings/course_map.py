@@ -171,4 +171,4 @@ def course_map(goal: str = "08") -> Panel:
     if marked:
         name = _name(course[goal]).partition(" ")[2]
         said += f"; orange: {name} and what it builds on, {sum(course[n].minutes for n in marked)} minutes"
-    return picture("The map of the course", figure, f"{said}. {_in_words(course)}.")
+    return picture("The map of the course", figure, said, _in_words(course))

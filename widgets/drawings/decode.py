@@ -44,7 +44,8 @@ def intensities(points: dict, measured: tuple, copy_gbps: float, matmul_tflops: 
     axes.plot([x], [y], "s", color=ORANGE, markeredgecolor=BLACK, markersize=8, zorder=5)
     axes.plot([x, x * 1.75], [y, 2.1], color=_INK_ORANGE, linewidth=1, zorder=3)
     axes.text(x * 1.3, 1.5, f"{name}, {y:.0f} TFLOP/s", fontsize=9, color=_INK_ORANGE, va="center")
-    return picture(title, figure, f"{'; '.join(said)}. The ridge point lies at {ridge:.0f}. {name}: {y:.0f} TFLOP/s.")
+    about = f"Roofline of the H200, with a ridge point of {ridge:.0f} FLOP/byte; {name} reaches {y:.0f} TFLOP/s"
+    return picture(title, figure, about, "; ".join(said))
 
 
 def packed_group() -> Panel:

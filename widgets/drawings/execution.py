@@ -248,11 +248,9 @@ def waits(records: list[Latency], levels: dict) -> Panel:
     return picture(
         "Latency of a load by the memory that it runs over",
         figure,
-        "Cycles per load of a chain on an H200: "
-        + ", ".join(f"{r.cycles:.0f} where it runs over {size(r.bytes)}" for r in ends)
-        + "; it climbs around "
-        + " and ".join(f"{name} ({size(held)})" for name, held in levels.items())
-        + ".",
+        "On an H200, the cycles per load of a chain climb where the chain outgrows "
+        + " and ".join(f"{name} ({size(held)})" for name, held in levels.items()),
+        ", ".join(f"{r.cycles:.0f} where it runs over {size(r.bytes)}" for r in ends),
     )
 
 
@@ -332,4 +330,4 @@ def bank_layouts(layouts: dict, column: int, piece: str, banks: str, title: str,
         words = f"{passes} pass{'es' * (passes > 1)}"
         axes.text(left, top + side * lines + 20, words, fontsize=10.5, weight="bold", va="center")
         said.append(f"{name}: {words}")
-    return picture(title, figure, f"{about}. Numbers are the columns of {piece}. {'; '.join(said)}.")
+    return picture(title, figure, about, f"Numbers are the columns of {piece}. {'; '.join(said)}")

@@ -275,4 +275,4 @@ def two_precisions(copy_gbps: float, tflops: dict, moves: dict, title: str) -> P
             name, (x, y), (10, -16), textcoords="offset points", fontsize=9, ha="left" if x < 100 else "right"
         )
         said.append(f"{name}: " + " to ".join(f"{x:,.0f} FLOP/byte and {y:,.0f} TFLOP/s" for x, y in points))
-    return picture(title, figure, f"Roofline of the H200; ridge points at {', '.join(ridges)}. {'; '.join(said)}.")
+    return picture(title, figure, f"Roofline of the H200; ridge points at {', '.join(ridges)}", "; ".join(said))

@@ -97,7 +97,7 @@ def kernel_timeline(
             f"{name}: {len(spans)} kernels, the last one ends after {ends[name]:,.0f} µs, "
             f"their times add up to {busy:,.0f} µs{overlap}"
         )
-    return picture(title, figure, f"{about}. {'; '.join(said)}.")
+    return picture(title, figure, about, "; ".join(said))
 
 
 def pair_regions(pairs: Sequence, title: str, about: str) -> Panel:

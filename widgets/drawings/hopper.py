@@ -171,7 +171,7 @@ def roles_over_time(runs: dict[str, Run], title: str, about: str, end: float = 0
     numbers = "; ".join(
         f"{name}: {run.time:.1f} units, tensor cores busy {run.busy(TENSOR_CORES):.0%}" for name, run in runs.items()
     )
-    return picture(title, figure, f"{about}. {numbers}.")
+    return picture(title, figure, about, numbers)
 
 
 def key(axes, left: float, y: float, kinds: tuple = tuple(LOOKS)):
@@ -232,7 +232,7 @@ def slots_over_time(runs: dict[str, Run], slots: int, title: str) -> Panel:
             _problem(axes, run, left + ends * unit, unit, y + 24, line, slots)
     key(axes, left + 260, 6, ("copy", "multiply"))
     said = "; ".join(f"{name}: {run.problem or 'no problem'}" for name, run in runs.items())
-    return picture(title, figure, f"Copies and matmuls in each slot over time. {said}.")
+    return picture(title, figure, "Copies and matmuls in each slot over time", said)
 
 
 def _problem(axes, run: Run, x: float, unit: float, y: float, line: int, slots: int):

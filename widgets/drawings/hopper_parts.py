@@ -151,7 +151,7 @@ def who_writes(parts: dict, levels: list, title: str) -> Panel:
             axes.text(x, y + line / 2 - 2.5, words, fontsize=9, ha="center", va="center", bbox=patch)
     said = "; ".join(f"{part}: " + ", ".join(who or "none" for who in row) for part, row in parts.items())
     names = ", ".join(name.replace("\n", " ") for name in levels)
-    return picture(title, figure, f"Who writes each part of the kernel, in {names}. {said}.")
+    return picture(title, figure, f"Who writes each part of the kernel, in {names}", said)
 
 
 def shared_dq(queries: int = 64, head_dim: int = 128) -> Panel:

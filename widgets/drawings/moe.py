@@ -226,7 +226,7 @@ def exchange(sent: Sequence[Sequence[int]], title: str, about: str, rows: str = 
         f"rank {rank} has {sent[rank].sum():,} and receives {sent[:, rank].sum():,}" for rank in range(ranks)
     )
     numbers += f". {away:,} of {total:,} {rows} ({away / total:.0%}) go over the link; hatched ones stay"
-    return picture(title, figure, f"{about}: {numbers}.")
+    return picture(title, figure, about, numbers)
 
 
 #: What runs, with its colour and hatch; what has other names takes the rest, in the order in which it comes up.
@@ -296,7 +296,7 @@ def timeline(ways: dict, title: str, about: str, numbers: str = "") -> Panel:
         y += 10
         busy = ", ".join(f"{lane} busy {busy_share(parts, ends[name]):.0%}" for lane, parts in lanes.items())
         busy_times.append(f"{name} {time(ends[name])}, {busy}")
-    return picture(title, figure, f"{about}. {numbers or '; '.join(busy_times)}.")
+    return picture(title, figure, about, numbers or "; ".join(busy_times))
 
 
 #: Lane of a record: (what it is called in a timeline, what stands for all of its kernels; None: their own names)

@@ -2,7 +2,7 @@
 
 from matplotlib.patches import Rectangle
 
-from widgets.drawings.pictures import captioned, picture
+from widgets.drawings.pictures import picture
 from widgets.toolkit.panel import BLUE, GREEN, ORANGE, SKY, WIDTH, Panel, canvas
 
 _LOOKS = ((SKY, ""), (ORANGE, "//"), (GREEN, ".."), (BLUE, ""))
@@ -66,4 +66,4 @@ def grouped(
         " ".join(group.split()) + ": " + ", ".join(f"{name} {form.format(value)}" for name, value in values.items())
         for group, values in groups.items()
     )
-    return picture(title, figure, captioned(about, numbers))
+    return picture(title, figure, about, numbers)

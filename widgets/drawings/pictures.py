@@ -4,22 +4,29 @@ shows."""
 import numpy as np
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from widgets.toolkit.panel import BLACK, BLUE, GREEN, LINE, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas, caption_of
+from widgets.toolkit.panel import BLACK, BLUE, GREEN, LINE, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas, sentence
 
 _LINES = ((BLUE, "s"), (RED, "o"), (GREEN, "^"), (PURPLE, "D"), (BLACK, "v"), (ORANGE, "P"))
 _GREY = "#555555"
 
 
-def picture(title: str, figure, alt: str) -> Panel:
-    """A picture without controls, with its text alternative, whose first sentence is its caption."""
+def picture(title: str, figure, about: str, numbers: str = "") -> Panel:
+    """A picture without controls, with its caption and its text alternative.
+
+    Args:
+        title: stands above it.
+        figure: the picture.
+        about: what is shown. Its first sentence is the caption, all of it begins the text alternative.
+        numbers: the rest of the text alternative; `about` and `numbers` then have no full stop at their ends.
+
+    Raises:
+        ValueError: the caption is empty, or longer than the two lines that are shown.
+    """
+    alt = f"{about}. {numbers}." if numbers else about
+    caption = sentence(alt)
+    if not 0 < len(caption) <= LINE:
+        raise ValueError(f"about: got a first sentence of {len(caption)} characters, expected 1 to {LINE}: {caption!r}")
     return Panel(title, figure, {}, lambda: alt)
-
-
-def captioned(about: str, numbers: str) -> str:
-    """A text alternative that begins with its caption. Raises ValueError for a caption that would not be shown."""
-    if not caption_of(f"{about}. "):
-        raise ValueError(f"about: got {len(about)} characters, expected fewer than {LINE}: {about!r}")
-    return f"{about}. {numbers}."
 
 
 def page(height: int) -> tuple:
@@ -47,7 +54,7 @@ def curves(
     xs: list,
     lines: dict,
     title: str,
-    alt: str,
+    about: str,
     x: tuple,
     y: tuple,
     marks: dict | None = None,
@@ -56,6 +63,7 @@ def curves(
     bounds: tuple = (),
     uprights: dict | None = None,
     linear: bool = False,
+    numbers: str = "",
 ) -> Panel:
     """Lines, each with its name and marker to the right of its end, x logarithmic unless it is said to be linear.
 
@@ -63,7 +71,8 @@ def curves(
     ticks as {value: words}; those of y are all shown, and logarithmic, or None for an axis from 0; those of x are shown
     where the lines are. marks: {name: y} of dashed lines across. beside: {name: (x, points to the right, points
     upward)} of lines and marks whose names stand in the picture, at one of their points. bounds: names of lines that
-    are limits, drawn wide and without markers. uprights: {name: x} of dotted lines upward, named at their feet.
+    are limits, drawn wide and without markers. uprights: {name: x} of dotted lines upward, named at their feet. about,
+    numbers: as for `picture`.
     """
     marks, beside = marks or {}, beside or {}
     figure = canvas(height=height)
@@ -129,10 +138,10 @@ def curves(
         axes.plot(across, [lowest] * len(across), **look, clip_on=False, transform=axes.transAxes)
         axes.text(1.055, lowest, name, fontsize=9.5, va="center", transform=axes.transAxes)
         lowest += 18 / (height - 83)
-    return picture(title, figure, alt)
+    return picture(title, figure, about, numbers)
 
 
-def counts(frequencies: dict, mark: tuple, title: str, alt: str, x: str, y: str, width: float = 0.7) -> Panel:
+def counts(frequencies: dict, mark: tuple, title: str, about: str, x: str, y: str, width: float = 0.7) -> Panel:
     """Bars of how often each value occurs, {value: how often}, and a line at another value, mark: (value, words).
 
     width: of a bar, as a share of the step between values.
@@ -151,10 +160,10 @@ def counts(frequencies: dict, mark: tuple, title: str, alt: str, x: str, y: str,
     axes.set_xlabel(x, fontsize=9)
     axes.set_ylabel(y, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
-    return picture(title, figure, alt)
+    return picture(title, figure, about)
 
 
-def neighbours(marks: dict, title: str, alt: str) -> Panel:
+def neighbours(marks: dict, title: str, about: str) -> Panel:
     """The fp32 numbers around some exact values, as ticks on a line. marks: name -> exact value; all lie close by."""
     figure = canvas(height=170)
     axes = figure.add_axes((0.03, 0.05, 0.94, 0.9))
@@ -174,10 +183,10 @@ def neighbours(marks: dict, title: str, alt: str) -> Panel:
         axes.plot([value], [0], "o", color=colour, markersize=6)
         place = value + (-0.1 if side == "right" else 0.1)
         axes.text(place, height, name, ha=side, va="bottom", fontsize=9.5)
-    return picture(title, figure, alt)
+    return picture(title, figure, about)
 
 
-def passes(ways: dict, title: str, alt: str) -> Panel:
+def passes(ways: dict, title: str, about: str) -> Panel:
     """How often a tensor goes by, one box each time. ways: name -> what each pass is for; one that writes says so by
     beginning with 'write'."""
     figure = canvas(height=60 + 62 * len(ways))
@@ -203,10 +212,10 @@ def passes(ways: dict, title: str, alt: str) -> Panel:
     axes.set_xticks(range(most + 1), [f"{n} |x|" for n in range(most + 1)], fontsize=9)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(left=False)
-    return picture(title, figure, alt)
+    return picture(title, figure, about)
 
 
-def merges(ways: dict, blocks: list, end: str, title: str, alt: str) -> Panel:
+def merges(ways: dict, blocks: list, end: str, title: str, about: str) -> Panel:
     """Orders in which the same blocks are merged two by two, side by side, the first merge at the bottom.
 
     ways: name -> a nested pair of places in `blocks`, such as ((0, 1), 2). blocks: what stands in each. end: what comes
@@ -236,7 +245,7 @@ def merges(ways: dict, blocks: list, end: str, title: str, alt: str) -> Panel:
         x, y = draw(way, at * step)
         axes.text(x, y + 0.28, end, fontsize=9, ha="center", va="bottom")
         axes.text(at * step + (len(blocks) - 1) / 2, highest + 0.95, name, fontsize=9.5, weight="bold", ha="center")
-    return picture(title, figure, alt)
+    return picture(title, figure, about)
 
 
 def _depth(way) -> int:
@@ -277,4 +286,4 @@ def way_to_registers(table: dict, title: str, about: str) -> Panel:
         f"{kernel} {dram:.2f} |x| from DRAM to L2, {l2:.2f} from L2 to L1, {l1:.2f} from L1 to registers, {behind}"
         for kernel, (dram, l2, l1, behind) in table.items()
     )
-    return picture(title, figure, f"{about}. {numbers}.")
+    return picture(title, figure, about, numbers)

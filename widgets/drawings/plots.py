@@ -9,7 +9,7 @@ from math import inf
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
-from widgets.drawings.pictures import captioned, curves, picture
+from widgets.drawings.pictures import curves, picture
 from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, SKY, WIDTH, YELLOW, Panel, canvas
 from widgets.toolkit.words import number
 
@@ -113,7 +113,7 @@ def columns(
         for row, values in table.items()
         if values
     )
-    return picture(title, figure, captioned(about, numbers))
+    return picture(title, figure, about, numbers)
 
 
 def stacks(
@@ -191,7 +191,7 @@ def stacks(
         shown = ", ".join(f"{part} {form.format(value)}" for part, value in values.items() if value)
         said.append(f"{row} {form.format(sum(values.values()))}" + f" ({shown})" * (", " in shown))
     numbers = "; ".join(said)
-    return picture(title, figure, captioned(about, numbers))
+    return picture(title, figure, about, numbers)
 
 
 def _letters(words: str) -> float:
@@ -223,7 +223,7 @@ def lines(
     points = {name: dict(line) for name, line in series.items()}
     xs = sorted({x for line in points.values() for x in line})
     values = {name: [line.get(x) for x in xs] for name, line in points.items()}
-    return curves(xs, values, title, captioned(about, numbers), (across, ticks), (up, None), marks, height)
+    return curves(xs, values, title, about, (across, ticks), (up, None), marks, height, numbers=numbers)
 
 
 def dots(
@@ -258,7 +258,7 @@ def dots(
         look = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
         axes.annotate(form.format(value), (value, at), (9, 0), **look)
     numbers = "; ".join(f"{row} {form.format(value)}" for row, value in rows.items())
-    return picture(title, figure, captioned(about, numbers))
+    return picture(title, figure, about, numbers)
 
 
 def pairs(rows: dict, title: str, about: str, across: str, base: tuple, ticks: Sequence, form: str = "{:.1f}") -> Panel:
@@ -309,4 +309,4 @@ def pairs(rows: dict, title: str, about: str, across: str, base: tuple, ticks: S
         f"{row} " + ", ".join(f"{name} {form.format(value)}" for name, value in values.items())
         for row, values in rows.items()
     )
-    return picture(title, figure, captioned(about, numbers))
+    return picture(title, figure, about, numbers)

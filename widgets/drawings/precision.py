@@ -31,7 +31,7 @@ def bit_fields(formats: dict, title: str, about: str) -> Panel:
     numbers = "; ".join(
         f"{name} 1 + {exponent} + {mantissa}, to {largest}" for name, (exponent, mantissa, largest) in formats.items()
     )
-    return picture(title, figure, f"{about}. {numbers}.")
+    return picture(title, figure, about, numbers)
 
 
 def before_and_after(
@@ -77,7 +77,7 @@ def before_and_after(
         figure.text(6 / WIDTH, y, name, fontsize=9.5, va="center")
         figure.text(1 - (right - 10) / WIDTH, y, words, fontsize=9.5, va="center")
     numbers = "; ".join(" ".join(f"{name}, {words}".split()) for name, (_, _, words) in ways.items())
-    return picture(title, figure, f"{about}. {numbers}.")
+    return picture(title, figure, about, numbers)
 
 
 def packed(ways: dict, title: str, about: str) -> Panel:
@@ -104,7 +104,7 @@ def packed(ways: dict, title: str, about: str) -> Panel:
             axes.text(left + (scales - 1) * each * wide + 14, y + 32, words, fontsize=9, va="center")
             sizes[-1] += f" and {words}"
         y += line if group else line - 24
-    return picture(title, figure, f"{about}. {'; '.join(sizes)}.")
+    return picture(title, figure, about, "; ".join(sizes))
 
 
 def word_steps(steps: dict, title: str, about: str) -> Panel:
@@ -144,4 +144,4 @@ def word_steps(steps: dict, title: str, about: str) -> Panel:
                 for letter, word in (("s", "sign"), ("m", "mantissa"))
             )
         )
-    return picture(title, figure, f"{about}. {'; '.join(numbers)}.")
+    return picture(title, figure, about, "; ".join(numbers))

@@ -52,8 +52,8 @@ def shapes_on_roofline(points: dict, measured: tuple, copy_gbps: float, matmul_t
     words = f"{name}: {y:.1f} TFLOP/s"
     look = {"textcoords": "offset points", "fontsize": 9, "color": _INK_ORANGE, "va": "center"}
     axes.annotate(words.replace(", ", ",\n"), (x, y), (0, 22), ha="center", **look)
-    on_roof = f"On the roof, not measured: {'; '.join(said)}"
-    return picture(title, figure, f"{on_roof}. The ridge point lies at {ridge:.0f}. {words}.")
+    about = f"Each hollow circle is the roof above a shape, not measured; the ridge point lies at {ridge:.0f} FLOP/byte"
+    return picture(title, figure, about, f"{'; '.join(said)}. {words}")
 
 
 def sums_by_order(often: dict, title: str, about: str) -> Panel:
@@ -80,10 +80,10 @@ def sums_by_order(often: dict, title: str, about: str) -> Panel:
     axes.text(0, 1.02, "orders that give this sum", fontsize=9, transform=axes.transAxes)
     axes.spines[["top", "right", "left"]].set_visible(False)
     numbers = ", ".join(f"{distance:+d}: {orders}" for distance, orders in often.items())
-    return picture(title, figure, f"{about}. {numbers}.")
+    return picture(title, figure, about, numbers)
 
 
-def waves_and_teeth(tiles: int, sms: int, lines: dict, dot: tuple, words: tuple, title: str, alt: str) -> Panel:
+def waves_and_teeth(tiles: int, sms: int, lines: dict, dot: tuple, words: tuple, title: str, about: str) -> Panel:
     """Above, the waves of one matmul, a box per SM; below, the useful share against M.
 
     Args:
@@ -93,7 +93,7 @@ def waves_and_teeth(tiles: int, sms: int, lines: dict, dot: tuple, words: tuple,
         dot: (M, useful share in %) of the matmul above.
         words: what stands above the waves, and the name of the axis of M.
         title: the finding.
-        alt: the text alternative.
+        about: the text alternative.
     """
     waves = -(-tiles // sms)
     top, row, left, right = 34, 24, 66, 132
@@ -128,7 +128,7 @@ def waves_and_teeth(tiles: int, sms: int, lines: dict, dot: tuple, words: tuple,
     axes.plot(*dot, "o", color=RED, markeredgecolor=BLACK, markersize=9, zorder=5)
     look = {"textcoords": "offset points", "fontsize": 9.5, "va": "center"}
     axes.annotate(f"{dot[0]:,} rows: {dot[1]:.0f}%", dot, (10, -14), **look)
-    return picture(title, figure, alt)
+    return picture(title, figure, about)
 
 
 def plan_of_shapes(points: dict, region: tuple, title: str, about: str) -> Panel:
@@ -168,7 +168,7 @@ def plan_of_shapes(points: dict, region: tuple, title: str, about: str) -> Panel
         f"{name}, {tiles:,} tile{'s' * (tiles > 1)}, K {k:,}: {kernel}"
         for name, (tiles, k, kernel, *_) in points.items()
     )
-    return picture(title, figure, f"{about}. {said}.")
+    return picture(title, figure, about, said)
 
 
 #: Color and marker of each kernel in plan_of_shapes.

@@ -214,4 +214,4 @@ def intensities(values: dict, title: str, about: str) -> Panel:
         f"{name} " + ", ".join(number(v, digits=3) + (f" in {k}" if len(looks) > 1 else "") for k, v in row.items())
         for name, row in values.items()
     )
-    return picture(title, figure, f"{about}. {said}.")
+    return picture(title, figure, about, said)

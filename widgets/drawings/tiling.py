@@ -243,8 +243,8 @@ def tiles_on_roofline(points: dict, bandwidth: float, peak: float, title: str, a
         f"{name} {number(speed / 1e12, digits=3)} TFLOP/s at {number(intensity, digits=3)} FLOP/byte"
         for name, (intensity, speed, *_) in points.items()
     )
-    limit = f"The CUDA cores' peak is {number(cuda_cores / 1e12, digits=3)} TFLOP/s."
-    return picture(title, figure, f"{about}. {numbers}. {limit}")
+    limit = f"The CUDA cores' peak is {number(cuda_cores / 1e12, digits=3)} TFLOP/s"
+    return picture(title, figure, about, f"{numbers}. {limit}")
 
 
 def waves_measured(series: dict, slots: dict, called: dict, title: str, about: str) -> Panel:
@@ -324,7 +324,7 @@ def ladder(steps: dict, parts: dict, title: str, about: str) -> Panel:
         look = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
         axes.annotate(words, (ms, at), (9, 0), **look)
     numbers = "; ".join(f"{name} {number(ms, digits=3)}" for name, ms in steps.items())
-    return picture(title, figure, f"{about}. {numbers}.")
+    return picture(title, figure, about, numbers)
 
 
 def gains(steps: dict, strong: Sequence[str], title: str, about: str) -> Panel:
@@ -349,7 +349,7 @@ def gains(steps: dict, strong: Sequence[str], title: str, about: str) -> Panel:
         look = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
         axes.annotate(f"{gain:.2f}", (reached, at), (6, 0), **look)
     numbers = "; ".join(f"{name} {gain:.2f}" for name, gain in steps.items())
-    return picture(title, figure, f"{about}. {numbers}. All together {reached:,.0f}.")
+    return picture(title, figure, about, f"{numbers}. All together {reached:,.0f}")
 
 
 def bytes_in_launches(launches: dict, title: str, about: str) -> Panel:
@@ -382,7 +382,7 @@ def bytes_in_launches(launches: dict, title: str, about: str) -> Panel:
     numbers = "; ".join(
         f"{name}: launch {launch:.2f} ms, DRAM bytes {dram:.2f} ms" for name, (launch, dram) in launches.items()
     )
-    return picture(title, figure, f"{about}. {numbers}.")
+    return picture(title, figure, about, numbers)
 
 
 def peak_split(runs: dict, peak: float, title: str, about: str) -> Panel:
@@ -424,4 +424,4 @@ def peak_split(runs: dict, peak: float, title: str, about: str) -> Panel:
     end = left + peak * unit
     axes.plot([end, end], [26, top + row * len(runs)], "--", color=BLACK, linewidth=1)
     axes.text(end, top + row * len(runs) + 10, f"datasheet: {peak:,.0f} TFLOP/s", fontsize=9, ha="right", va="center")
-    return picture(title, figure, f"{about}. {'; '.join(said)}.")
+    return picture(title, figure, about, "; ".join(said))

@@ -117,9 +117,14 @@ class Example:
     arguments: dict = field(default_factory=dict)
 
 
+def sentence(text: str) -> str:
+    """The first sentence of a text."""
+    return re.split(r"(?<=[.!?]) ", text, maxsplit=1)[0]
+
+
 def caption_of(text: str) -> str:
     """The first sentence of a text alternative, or nothing where it is longer than LINE."""
-    first = re.split(r"(?<=[.!?]) ", text, maxsplit=1)[0]
+    first = sentence(text)
     return first if len(first) <= LINE else ""
 
 

@@ -58,7 +58,7 @@ def test_a_tile_and_an_order_say_their_numbers():
 def test_the_roofline_and_the_roles_say_their_numbers():
     assert "ridge point of 159 FLOP/byte" in roofline().alt and "least: 2,048 FLOP/byte, 347 TFLOP/s" in roofline().alt
     assert "in order: 3,072 cycles, tensor cores busy 50%" in roles().alt
-    assert ranges().alt == "About: before 1,600, model 500 to 1,300; after 900, model 512 to 1,100."
+    assert ranges().alt == "About. before 1,600, model 500 to 1,300; after 900, model 512 to 1,100."
 
 
 def test_no_words_lie_on_others():

@@ -16,7 +16,7 @@ def pictures() -> dict:
 
 def test_the_drawings_say_what_they_show():
     said = {name: panel.alt for name, panel in pictures().items()}
-    assert "The ridge point lies at 159" in said["roofline"] and "14 TFLOP/s" in said["roofline"]
+    assert "a ridge point of 159" in said["roofline"] and "14 TFLOP/s" in said["roofline"]
     assert "read once" in said["group"]
     assert "Key 37 of sequence 0 is row 5 of page 6" in said["pages"]  # 37 = 2 * 16 + 5, and entry 2 is page 6
 

@@ -53,7 +53,7 @@ def test_a_loop_of_launches_leaves_sms_idle():
 def test_rows_between_ranks_add_up():
     panel = exchange([[5, 3, 0], [1, 0, 7], [2, 2, 0]], "Rank 2 receives most", "Three ranks")
     assert panel.alt == (
-        "Three ranks: rank 0 has 8 and receives 8; rank 1 has 8 and receives 5; rank 2 has 4 and receives 7. "
+        "Three ranks. rank 0 has 8 and receives 8; rank 1 has 8 and receives 5; rank 2 has 4 and receives 7. "
         "15 of 20 rows (75%) go over the link; hatched ones stay."
     )
     eight = [[(3 * a + 5 * b) % 7 * 100 + 30 for b in range(8)] for a in range(8)]

@@ -1,4 +1,18 @@
-from widgets.drawings.pictures import counts, curves, merges, neighbours, passes, way_to_registers
+import pytest
+
+from widgets.drawings.pictures import counts, curves, merges, neighbours, passes, picture, way_to_registers
+from widgets.toolkit.panel import LINE, canvas
+
+
+def test_a_caption_that_would_not_be_shown_is_refused():
+    long = "x" * LINE
+    assert picture("T", canvas(), f"{long[1:]}. More.").caption == f"{long[1:]}."
+    assert picture("T", canvas(), "Bars", f"a {long}").caption == "Bars."
+    for about, numbers in ((f"{long}. More.", ""), (long, "a 1")):
+        with pytest.raises(
+            ValueError, match=f"about: got a first sentence of {LINE + 1} characters, expected 1 to {LINE}"
+        ):
+            picture("T", canvas(), about, numbers)
 
 
 def test_names_of_curves_that_end_together_do_not_overlap():
