@@ -18,11 +18,6 @@ ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS = sorted(p for folder in ("lessons", "exercises", "solutions") for p in (ROOT / folder).glob("*.ipynb"))
 LESSONS = [p for p in NOTEBOOKS if p.parent.name == "lessons"]
 
-#: (lesson, cell) of pictures that were stored before a caption had to be short
-WITHOUT_CAPTION = {
-    ("10_matmul_in_practice", cell) for cell in ("shapes-picture", "split-measured", "gemv-picture", "check-picture")
-} | {("12_training_step", "gather-picture")}
-
 
 def words(text: str) -> int:
     """Words of prose: HTML, table rules and other marks do not count."""
@@ -81,7 +76,7 @@ def test_stored_pictures_have_captions(path):
         outputs = cell.get("outputs", [])
         for output, below in zip(outputs, [*outputs[1:], {}]):
             alt = output.get("metadata", {}).get("image/png", {}).get("alt")
-            if alt and (path.stem, cell.id) not in WITHOUT_CAPTION:
+            if alt:
                 caption = below.get("data", {}).get("text/plain")
                 assert caption and alt.startswith(caption), f"{name(path)}, cell {cell.id}: {sentence(alt)!r}"
 

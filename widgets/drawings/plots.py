@@ -85,15 +85,16 @@ def columns(
             if bar < value:  # a slanted gap
                 gap = [0.93 * bar, 0.95 * bar]
                 axes.plot(gap, [at + 0.4, at - 0.4], color="white", linewidth=5, zorder=3)
-            mark = of_rows.get(name, {}).get(row, end)
-            number = (len(forms[name].format(value)) * 7.6 + 12) / (wide - 8) * axes.get_xlim()[1]
-            end = mark if mark < end + number else end  # behind a mark only where the number would cover it
             if name in spread.get(row, {}):
                 low, end = spread[row][name]
                 axes.plot([low, end], [at, at], color=BLACK, linewidth=2.2, solid_capstyle="butt", zorder=4)
+            end = max(end, bar)
+            mark = of_rows.get(name, {}).get(row, end)
+            number = (len(forms[name].format(value)) * 7.6 + 12) / (wide - 8) * axes.get_xlim()[1]
+            end = mark if end < mark < end + number else end  # behind a mark only where the number would cover it
             axes.annotate(
                 forms[name].format(value),
-                (max(end, bar), at),
+                (end, at),
                 (4, 0),
                 textcoords="offset points",
                 fontsize=9,

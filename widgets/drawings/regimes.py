@@ -1,10 +1,10 @@
-"""Lesson 10's pictures: matmul shapes on a roofline, the waves of tiles, the sums of one set of numbers in many orders,
-and the kernel that a plan gives each shape. Figures are handed in."""
+"""Lesson 10's pictures: matmul shapes on a roofline, the waves of tiles, the sums of one set of numbers in many orders.
+Figures are handed in."""
 
 from matplotlib.patches import Rectangle
 
 from widgets.drawings.pictures import picture
-from widgets.toolkit.panel import BLACK, BLUE, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas
+from widgets.toolkit.panel import BLACK, BLUE, ORANGE, RED, SKY, WIDTH, Panel, canvas
 
 _GRAY, _INK_ORANGE = "#555555", "#8a5f00"
 
@@ -129,47 +129,3 @@ def waves_and_teeth(tiles: int, sms: int, lines: dict, dot: tuple, words: tuple,
     look = {"textcoords": "offset points", "fontsize": 9.5, "va": "center"}
     axes.annotate(f"{dot[0]:,} rows: {dot[1]:.0f}%", dot, (10, -14), **look)
     return picture(title, figure, about)
-
-
-def plan_of_shapes(points: dict, region: tuple, title: str, about: str) -> Panel:
-    """Which kernel a plan gives to some shapes, by tiles of C and K.
-
-    Args:
-        points: {name: (tiles, K, kernel, points to the right, points upward)}; kernel is one of LOOKS.
-        region: (most tiles, fewest K) of the corner where split-K is chosen for any number of rows.
-        title: the finding.
-        about: what is shown, for the caption.
-    """
-    figure = canvas(height=330)
-    axes = figure.add_axes((0.105, 0.145, 0.875, 0.76))
-    axes.set(xscale="log", yscale="log", xlim=(0.7, 65536), ylim=(64, 200_000))
-    axes.minorticks_off()
-    axes.set_xticks([1, 8, 64, 512, 4096], ["1", "8", "64", "512", "4,096"], fontsize=9)
-    axes.set_yticks([128, 1024, 8192, 65536], ["128", "1,024", "8,192", "65,536"], fontsize=9)
-    axes.set_xlabel("tiles of C, 128 x 128 each", fontsize=9)
-    axes.text(0, 1.03, "K", fontsize=9, transform=axes.transAxes)
-    axes.spines[["top", "right"]].set_visible(False)
-    most, fewest = region
-    axes.add_patch(
-        Rectangle((0.7, fewest), most - 0.7, 200_000 - fewest, facecolor=ORANGE, alpha=0.18, edgecolor="none")
-    )
-    axes.text(0.85, fewest * 1.15, "few tiles, long K", fontsize=9, color=_INK_ORANGE, va="bottom")
-    for name, (tiles, k, kernel, *offset) in points.items():
-        color, marker = LOOKS[kernel]
-        axes.plot([tiles], [k], marker, color=color, markeredgecolor=BLACK, markersize=9, zorder=4)
-        look = {
-            "textcoords": "offset points",
-            "fontsize": 9,
-            "va": "center",
-            "ha": "left" if offset[0] > 0 else "right",
-        }
-        axes.annotate(f"{name}: {kernel}", (tiles, k), offset, **look)
-    said = "; ".join(
-        f"{name}, {tiles:,} tile{'s' * (tiles > 1)}, K {k:,}: {kernel}"
-        for name, (tiles, k, kernel, *_) in points.items()
-    )
-    return picture(title, figure, about, said)
-
-
-#: Color and marker of each kernel in plan_of_shapes.
-LOOKS = {"GEMV": (PURPLE, "D"), "split-K": (ORANGE, "s"), "tiles": (BLUE, "o")}

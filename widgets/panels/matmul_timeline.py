@@ -16,7 +16,7 @@ SHAPES = {"1 tile of 24 steps": (1, 24, 6), "7 tiles of 6 steps": (7, 6, 2), "6 
 EXAMPLE = Example(entry="3", text="Time 3", arguments={"way": SPLIT})
 
 _HEIGHT, _LEFT, _TOP, _STEP, _ROW = 430, 96, 34, 25, 21
-_LINES, _UNIT, _BAR = 244, 25, 25  # top of the timelines, width of a unit of time, height of an SM's line
+_LINES, _BAR = 244, 25  # top of the timelines, height of an SM's line
 #: One color per SM: its steps above, its line below.
 COLORS = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#9db7d5")
 
@@ -54,7 +54,9 @@ def shared_tiles(programs: list) -> int:
     return sum(sum(tile in of for of in owners) > 1 for tile in {tile for of in owners for tile in of})
 
 
-LAST = max(tiles * steps if tiles == 1 else 2 * steps for tiles, steps, _ in SHAPES.values()) + 1
+#: {name: units of time that the timelines hold}, the same for all ways
+SPANS = {name: (tiles * steps if tiles == 1 else 2 * steps) + 1 for name, (tiles, steps, _) in SHAPES.items()}
+LAST = max(SPANS.values())
 
 
 def matmul_timeline(step: int = 0, way: str = TILES, shape: str = "7 tiles of 6 steps") -> Panel:
@@ -74,7 +76,7 @@ def matmul_timeline(step: int = 0, way: str = TILES, shape: str = "7 tiles of 6 
         end, shared = max(start + len(own) for own, (_, start) in zip(programs, places)), shared_tiles(programs)
         last = end + (shared > 0)
         now = min(step, last)
-        picture.show(programs, places, tiles, now, end if shared else None)
+        picture.show(programs, places, tiles, now, end if shared else None, SPANS[shape])
         busy = sum(start < now <= start + len(own) for own, (_, start) in zip(programs, places))
         done = sum(min(max(now - start, 0), len(own)) for own, (_, start) in zip(programs, places))
         finish = f"{last} units of time" + (", the last one for adding parts." if shared else ", and nothing to add.")
@@ -105,7 +107,7 @@ class _Picture:
         bold = {"fontsize": 9.5, "weight": "bold", "va": "center"}
         axes.text(8, 14, "tiles of C, each a row of steps along K", **bold)
         axes.text(8, _LINES - 16, "SMs over time", **bold)
-        words = "thick edge: a tile begins    hatched: parts are added"
+        words = "thick edge: a piece of a tile begins    hatched: parts are added"
         axes.text(WIDTH - 8, _LINES - 16, words, fontsize=9, ha="right", va="center")
         look = {"edgecolor": BLACK, "linewidth": 0.8}
         self.ahead = [Boxes(axes, color, alpha=0.28, **look) for color in COLORS]
@@ -119,13 +121,14 @@ class _Picture:
             axes.text(_LEFT - 8, _LINES + (sm + 0.5) * _BAR, f"SM {sm}", fontsize=9, ha="right", va="center")
             axes.add_patch(Rectangle((_LEFT - 90, _LINES + sm * _BAR + 5), 14, 14, facecolor=COLORS[sm], **look))
         bottom = _LINES + SMS * _BAR
-        for at in range(0, LAST, 2):
-            axes.text(_LEFT + at * _UNIT, bottom + 12, str(at), fontsize=9, ha="center", va="center")
+        look = {"fontsize": 9, "ha": "center", "va": "center", "animated": True}
+        self.ticks = {at: axes.text(0, bottom + 12, "", **look) for at in range(0, LAST, 2)}
         axes.text(WIDTH - 10, bottom + 28, "units of time", fontsize=9, ha="right", va="center")
         (self.clock,) = axes.plot([], [], "--", color=RED, linewidth=1.5, animated=True)
 
-    def show(self, programs, places, tiles: int, now: int, sums_at: int | None):
-        """sums_at: when the second kernel starts, None without one."""
+    def show(self, programs, places, tiles: int, now: int, sums_at: int | None, span: int):
+        """sums_at: when the second kernel starts, None without one. span: units of time that the width holds."""
+        unit = (WIDTH - _LEFT - 14) / span
         ahead, done, lines = ([[] for _ in COLORS] for _ in range(3))
         row = _ROW if tiles > 1 else 5 * _ROW  # a tile alone is drawn taller
         running, begins = [], []
@@ -138,22 +141,24 @@ class _Picture:
                 if begin + 1 == now:
                     running.append(place)
                 if begin < now:
-                    lines[sm].append((_LEFT + begin * _UNIT, y))
+                    lines[sm].append((_LEFT + begin * unit, y))
                     if at == 0 or steps[at - 1][0] != tile:
-                        begins.append((_LEFT + begin * _UNIT - 1.5, y))
+                        begins.append((_LEFT + begin * unit - 1.5, y))
         for boxes, of in ((self.ahead, ahead), (self.done, done)):
             for each, spots in zip(boxes, of):
                 _place(each, spots, _STEP - 2, row)
         for each, spots in zip(self.lines, lines):
-            _place(each, spots, _UNIT, _BAR - 4)
+            _place(each, spots, unit, _BAR - 4)
         _place(self.now, running, _STEP - 2, row)
         _place(self.begins, begins, 4, _BAR - 4)
         adding = sums_at is not None and now > sums_at
-        spots = [(_LEFT + sums_at * _UNIT, _LINES + sm * _BAR + 2) for sm in range(SMS)] if adding else []
-        _place(self.sums, spots, _UNIT, _BAR - 4)
+        spots = [(_LEFT + sums_at * unit, _LINES + sm * _BAR + 2) for sm in range(SMS)] if adding else []
+        _place(self.sums, spots, unit, _BAR - 4)
+        for at, text in self.ticks.items():
+            text.set(text=str(at) if at < span else "", x=_LEFT + at * unit)
         for tile, text in enumerate(self.rows):
             text.set(text=f"tile {tile}" if tile < tiles else "", y=_TOP + tile * (_ROW + 3) + row / 2)
-        self.clock.set_data([_LEFT + now * _UNIT] * 2, [_LINES - 4, _LINES + SMS * _BAR])
+        self.clock.set_data([_LEFT + now * unit] * 2, [_LINES - 4, _LINES + SMS * _BAR])
 
 
 def _place(boxes: Boxes, places: list, width: float, height: float):
