@@ -248,7 +248,7 @@ def waits(records: list[Latency], levels: dict) -> Panel:
     return picture(
         "Latency of a load by the memory that it runs over",
         figure,
-        "On an H200, the cycles per load of a chain climb where the chain outgrows "
+        "On an H200, the cycles per load of a chain climb around "
         + " and ".join(f"{name} ({size(held)})" for name, held in levels.items()),
         ", ".join(f"{r.cycles:.0f} where it runs over {size(r.bytes)}" for r in ends),
     )

@@ -24,7 +24,7 @@ def test_waits_name_the_steps():
     records = [Latency(bytes=n, cycles=c, ns=c / 2) for n, c in ((1 << 14, 40.2), (1 << 22, 289.5), (1 << 30, 700.4))]
     panel = waits(records, {"L1": 256 * 1024, "L2": 60 * 2**20})
     assert panel.png and "40 where it runs over 16.4 KB, 290" in panel.alt
-    assert panel.caption.endswith("climb where the chain outgrows L1 (262 KB) and L2 (62.9 MB).")
+    assert panel.caption.endswith("climb around L1 (262 KB) and L2 (62.9 MB).")
 
 
 def test_resident_programs_never_fill_the_places():
