@@ -36,7 +36,8 @@ def interleave_steps(step: int = STEPS) -> Panel:
         _row(axes, 14, "two matmuls", gates, gap=0) + _row(axes, 14, "", ups, skip=COLUMNS, gap=26),
         _row(axes, 74, "concatenated", gates + ups) + _tiles(axes, 74, 2),
         _row(axes, 134, "interleaved", turns) + _tiles(axes, 134, 2),
-        _row(axes, 194, "stored", [f"y{i}" for i in range(COLUMNS)], spread=2),
+        _row(axes, 194, "stored", [f"y{i}" for i in range(COLUMNS)], stored=True)
+        + _tiles(axes, 194, 2, wide=TILE // 2),
     )
 
     def draw(step):
@@ -48,10 +49,11 @@ def interleave_steps(step: int = STEPS) -> Panel:
     return Panel("Gate and up in one tile", figure, {"step": whole("step", 1, STEPS, STEPS)}, draw).set(step=step)
 
 
-def _row(axes, top, words, names, skip=0, gap=0, spread=1) -> list:
+def _row(axes, top, words, names, skip=0, gap=0, stored=False) -> list:
     artists = [axes.text(8, top + _SIDE / 2, words, fontsize=9.5, va="center", weight="bold")] if words else []
     for place, name in enumerate(names):
-        x, wide = _LEFT + gap + (place * spread + skip) * _SIDE, _SIDE * spread
+        column = place + place // (TILE // 2) * (TILE // 2) if stored else place  # half a tile of y for each tile
+        x, wide = _LEFT + gap + (column + skip) * _SIDE, _SIDE
         look = {"g": (SKY, ""), "u": (ORANGE, "//"), "y": ("#DDDDDD", "")}[name[0]]
         box = Rectangle((x, top), wide, _SIDE, facecolor=look[0], hatch=look[1], edgecolor="white", linewidth=1)
         ground = {"facecolor": "white", "edgecolor": "none", "pad": 1}
@@ -60,11 +62,11 @@ def _row(axes, top, words, names, skip=0, gap=0, spread=1) -> list:
     return artists
 
 
-def _tiles(axes, top, count) -> list:
+def _tiles(axes, top, count, wide=TILE) -> list:
     artists = []
     for tile in range(count):
         x = _LEFT + tile * TILE * _SIDE
-        frame = Rectangle((x + 1, top), TILE * _SIDE - 2, _SIDE, fill=False, edgecolor=BLACK, linewidth=2.2)
+        frame = Rectangle((x + 1, top), wide * _SIDE - 2, _SIDE, fill=False, edgecolor=BLACK, linewidth=2.2)
         artists += [axes.add_patch(frame)]
         artists += [axes.text(x + 4, top + _SIDE + 9, f"tile {tile}", fontsize=9, va="center")]
     return artists
