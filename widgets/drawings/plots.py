@@ -228,7 +228,14 @@ def lines(
 
 
 def dots(
-    rows: dict, title: str, about: str, across: str, ticks: dict, form: str = "{:.2f}", strong: Sequence[str] = ()
+    rows: dict,
+    title: str,
+    about: str,
+    across: str,
+    ticks: dict,
+    form: str = "{:.2f}",
+    strong: Sequence[str] = (),
+    gray: Sequence[str] = (),
 ) -> Panel:
     """A point per row on a logarithmic axis, with its number.
 
@@ -240,6 +247,7 @@ def dots(
         ticks: {number: what stands there}; the least and the largest are the ends of the axis.
         form: how numbers are written.
         strong: rows in another color.
+        gray: rows that stand beside the comparison.
     """
     height = 12 + _ROW * len(rows) + 40
     figure = canvas(height=height)
@@ -254,7 +262,7 @@ def dots(
     axes.grid(axis="x", color="#DDDDDD", linewidth=0.7)
     for at, (row, value) in enumerate(rows.items()):
         figure.text(6 / WIDTH, 1 - (12 + (at + 0.5) * _ROW) / height, row, fontsize=9, va="center")
-        color, marker = (ORANGE, "s") if row in strong else (BLUE, "o")
+        color, marker = (ORANGE, "s") if row in strong else ("#999999", "D") if row in gray else (BLUE, "o")
         axes.plot([value], [at], marker, color=color, markersize=7, markeredgecolor=BLACK, clip_on=False)
         look = {"textcoords": "offset points", "fontsize": 9, "va": "center"}
         axes.annotate(form.format(value), (value, at), (9, 0), **look)
