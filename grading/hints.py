@@ -41,6 +41,7 @@ class Finding:
     def hint(self, task: Task) -> str:
         """The fault and what to do, as one paragraph."""
         advice = self.advice or task.hints.get(self.diagnosis) or DIAGNOSES[self.diagnosis]
+        advice = advice[task.function(self.index)] if isinstance(advice, dict) else advice
         at = f'Case "{self.case}": ' if self.case else ""
         if self.case and len(task.functions) > 1:
             at = f"In `{task.function(self.index)}`: {at}"
@@ -127,8 +128,7 @@ def of_form(task: Task, function: str, results: list, expected: list) -> Finding
     if len(results) != len(returned):
         many, names = f"{len(results)} value{'s' * (len(results) != 1)}", ", ".join(e.name for e in returned)
         return Finding("form", f"{function} returned {many}, expected {len(returned)}: {names}")
-    contiguous = task.kernel or "contiguous" in task.hints.get("form", "")
-    faults = (form_fault(result, e, contiguous) for result, e in zip(results, returned))
+    faults = (form_fault(result, e, task.kernel or e.contiguous) for result, e in zip(results, returned))
     return next((Finding("form", fault) for fault in faults if fault), None)
 
 

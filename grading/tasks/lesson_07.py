@@ -107,7 +107,7 @@ PREDICT = Task(
 # ---------------------------------------------------------------- 07.2 pack
 
 
-@returns(packed="q")
+@returns(packed="q", contiguous=True)
 def pack_qkv(q, k, v, head_dim, ranks, *, sliced=False, q_turns=False, kv_turns=False, swapped=False):
     """The packed weight of each rank, [ranks, rows, K]: its heads' queries, then their keys, then their values.
 
