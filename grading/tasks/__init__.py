@@ -223,8 +223,8 @@ def returns(*names: str, in_place: tuple = (), contiguous: bool = False, **dtype
     """Declares what a reference returns, in order: names of plain values, or tensors with their dtype.
 
     A dtype is the name of one, or of the argument whose dtype (or whose value) it is. in_place: those that the
-    learner's function does not return but leaves in the argument of that name. contiguous: results have to be, as those of
-    kernels always have.
+    learner's function does not return but leaves in the argument of that name. contiguous: results have to be, as a
+    kernel's always have.
     """
 
     def declare(reference):
