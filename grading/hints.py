@@ -52,8 +52,7 @@ class Finding:
 def most_telling(task: Task, findings: list) -> Finding:
     """The finding to show: of the first function that is wrong, which later ones may use, and there the most telling
     diagnosis in the first case that has it."""
-    names = list(task.functions)
-    first = min((task.function(f.index) for f in findings), key=names.index)
+    first = min((task.function(f.index) for f in findings), key=list(task.functions).index)
     here = [f for f in findings if task.function(f.index) == first]
     finding = min(here, key=lambda f: (KINDS.index(f.diagnosis), f.index))
     hint = task.cases[finding.index].hint
@@ -180,10 +179,8 @@ def _mistake(task: Task, reference, outcomes: list):
     """The mistake that explains most of the outcomes, and more than half of them; None for none."""
     wrong = [o for o in outcomes if not o.is_right]
     plain_values = all(not isinstance(e.values, np.ndarray) for o in outcomes for _, e in o.pairs)
-    if plain_values:
-        compared = sorted(outcomes, key=lambda o: o.is_right)
-    else:
-        compared = [o for o in wrong if o.is_finite] or wrong
+    finite = [o for o in wrong if o.is_finite]
+    compared = sorted(outcomes, key=lambda o: o.is_right) if plain_values else finite or wrong
     best, fewest = None, 1 if plain_values else (len(compared) + 1) // 2  # misses that rule a mistake out
     for mistake in task.mistakes:
         for way in mistake.ways if fewest else ():

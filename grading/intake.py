@@ -253,8 +253,7 @@ def _answer(cell: NotebookNode, changed: list, submitted: NotebookNode, names: l
         if other.cell_type == "code" and defines(other.source, names):
             where = f"the answer cell of {task_id(grade_id(other))}" if grade_id(other) else "a cell of its own"
             return other, f"the answer was found in {where}, by its functions, and taken as it stands"
-    missing = grade_id(cell) not in map(grade_id, submitted.cells)
-    return cell, "the answer cell is missing" * missing
+    return cell, "the answer cell is missing" * (grade_id(cell) not in map(grade_id, submitted.cells))
 
 
 def normal(source: str) -> str:

@@ -147,8 +147,12 @@ CYCLES = Task(
         ),
     ),
     hints={
-        "values": "Check best_share and tensor_busy with the card's tiles. Check tile_overlap with a tile of the "
-        "lesson: with 512, 256 and 548 cycles and 0.3127 active, it took 1,637 cycles."
+        "values": {
+            "best_share": "Write down all three for a share, as the card does for 0.25: only the SFUs' fall.",
+            "tile_overlap": "Check a tile of the lesson: with 512, 256 and 548 cycles and 0.3127 active, it took 1,637 "
+            "cycles, more than one after another.",
+            "tensor_busy": "Draw the card's three tiles, and write the cycles of both schedules beside each step.",
+        }
     },
 )
 

@@ -354,7 +354,7 @@ def launch_fault(metered, cols):
         return ""
     if added := [t.name for t in metered.tensors if t.atomics]:
         return f"{added[0]} is changed by atomics, whose order is open. Let one program store each element"
-    for program, _, _, first, last in {t.role: t.stored_by for t in metered.tensors}.get("returned 0", []):
+    for program, _, _, first, last in metered.stored_by("returned 0"):
         if {first // cols, last // cols} != {program}:
             return f"program {program} stores other heads than its own: in the first launch program p has chunk p alone"
     if (launches := len(metered.kernels)) != 2:
