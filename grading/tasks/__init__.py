@@ -294,8 +294,8 @@ class Task:
         max_tile: of a kernel, the widest side that a tile of an access may have, or the two sides of a tile; of an
             answer in PyTorch, max_tile(**arguments) -> elements that one operation may work on.
         coalesced: the sectors of 32 bytes that the accesses touch hold at most twice minimum_bytes.
-        instruction: (N of sm_N, what the PTX of kernels that are compiled for it has to contain, what to do about it);
-            a fourth entry says what to do where every loop with a matmul has a mask.
+        instruction: (N of sm_N, {demand: what to do where it is not met}) of kernels that are compiled for it. A demand
+            is a part of the PTX, "no loads through pointers" or "a loop without a mask".
         speed: points that only a GPU can give.
         hints: {diagnosis: what to do, or {function: what to do}}, in place of DIAGNOSES; "passed": said with a pass.
     """

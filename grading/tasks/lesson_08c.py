@@ -159,6 +159,8 @@ CYCLES = Task(
 # ---------------------------------------------------------------- 08c.2 two loops, with descriptors
 
 SIDE = 64  # of a tile, by which bytes are judged
+DESCRIPTORS = "load tiles of q, k and v through tensor descriptors"
+DIAGONAL = "only the tile on the diagonal needs a mask, so let a loop without one run over the tiles before it"
 TIMED = 64, 2048, 128  # heads, sequence, head_dim
 
 
@@ -215,12 +217,7 @@ TWO_LOOPS = Task(
     points=4,
     functions={"causal_two_loops": causal_two_loops},
     kernel=True,
-    instruction=(
-        90,
-        ".global.mbarrier",  # TMA
-        "load tiles of q, k and v through tensor descriptors",
-        "only the tile on the diagonal needs a mask, so let a loop without one run over the tiles before it",
-    ),
+    instruction=(90, {"no loads through pointers": DESCRIPTORS, "a loop without a mask": DIAGONAL}),
     cases=(
         Case("2 heads, 128 tokens, head_dim 64, bf16", of_heads(2, 128, 64, "bf16")),
         Case("1 head, 192 tokens, head_dim 64, fp16", of_heads(1, 192, 64, "fp16")),
