@@ -130,6 +130,10 @@ class Metered(Record):
     races: list[str] = []
     promises: list[str] = []
 
+    def stored_by(self, role: str) -> list:
+        """The stores to the tensors of this role: [program, first and last element]."""
+        return [store for t in self.tensors if t.role == role for store in t.stored_by]
+
 
 class Played(Outcome):
     """The launches of one call, played with numbers that the learner's process never saw. errors: what did not compile.

@@ -41,6 +41,7 @@ class Finding:
     def hint(self, task: Task) -> str:
         """The fault and what to do, as one paragraph."""
         advice = self.advice or task.hints.get(self.diagnosis) or DIAGNOSES[self.diagnosis]
+        advice = advice[task.function(self.index)] if isinstance(advice, dict) else advice
         at = f'Case "{self.case}": ' if self.case else ""
         if self.case and len(task.functions) > 1:
             at = f"In `{task.function(self.index)}`: {at}"
@@ -51,8 +52,7 @@ class Finding:
 def most_telling(task: Task, findings: list) -> Finding:
     """The finding to show: of the first function that is wrong, which later ones may use, and there the most telling
     diagnosis in the first case that has it."""
-    names = list(task.functions)
-    first = min((task.function(f.index) for f in findings), key=names.index)
+    first = min((task.function(f.index) for f in findings), key=list(task.functions).index)
     here = [f for f in findings if task.function(f.index) == first]
     finding = min(here, key=lambda f: (KINDS.index(f.diagnosis), f.index))
     hint = task.cases[finding.index].hint
@@ -127,8 +127,7 @@ def of_form(task: Task, function: str, results: list, expected: list) -> Finding
     if len(results) != len(returned):
         many, names = f"{len(results)} value{'s' * (len(results) != 1)}", ", ".join(e.name for e in returned)
         return Finding("form", f"{function} returned {many}, expected {len(returned)}: {names}")
-    contiguous = task.kernel or "contiguous" in task.hints.get("form", "")
-    faults = (form_fault(result, e, contiguous) for result, e in zip(results, returned))
+    faults = (form_fault(result, e, task.kernel or e.contiguous) for result, e in zip(results, returned))
     return next((Finding("form", fault) for fault in faults if fault), None)
 
 
@@ -180,10 +179,8 @@ def _mistake(task: Task, reference, outcomes: list):
     """The mistake that explains most of the outcomes, and more than half of them; None for none."""
     wrong = [o for o in outcomes if not o.is_right]
     plain_values = all(not isinstance(e.values, np.ndarray) for o in outcomes for _, e in o.pairs)
-    if plain_values:
-        compared = sorted(outcomes, key=lambda o: o.is_right)
-    else:
-        compared = [o for o in wrong if o.is_finite] or wrong
+    finite = [o for o in wrong if o.is_finite]
+    compared = sorted(outcomes, key=lambda o: o.is_right) if plain_values else finite or wrong
     best, fewest = None, 1 if plain_values else (len(compared) + 1) // 2  # misses that rule a mistake out
     for mistake in task.mistakes:
         for way in mistake.ways if fewest else ():

@@ -227,14 +227,15 @@ def answers(pristine: NotebookNode, submitted: NotebookNode, functions: dict) ->
     """The answers of a submission, by grade id; functions: {task: names that its answer defines}.
 
     Of several cells with one id the last changed one counts. Where none is changed, or the cell is missing, the last
-    other code cell that defines all functions of the task counts as it stands, with a note.
+    other code cell that defines all functions of the pristine answer counts as it stands, with a note.
     """
     result, old = Answers(), {normal(cell.source) for cell in pristine.cells} | {""}
     changed = [cell for cell in submitted.cells if normal(cell.source) not in old]
     for cell in pristine.cells:
         if grade_id(cell).startswith("answer_"):
             task = task_id(grade_id(cell))
-            answer, note = _answer(cell, changed, submitted, functions.get(task, ()))
+            own = [name for name in functions.get(task, ()) if defines(cell.source, (name,))]  # others are given
+            answer, note = _answer(cell, changed, submitted, own)
             result.notes += [f"{task}: {note}"] if note else []
             result.untouched |= {task} if answer is cell else set()
             result.sources[task] = answer.source if len(answer.source) <= MAX_ANSWER else TOO_LONG
@@ -243,7 +244,7 @@ def answers(pristine: NotebookNode, submitted: NotebookNode, functions: dict) ->
     return result
 
 
-def _answer(cell: NotebookNode, changed: list, submitted: NotebookNode, names: tuple) -> tuple[NotebookNode, str]:
+def _answer(cell: NotebookNode, changed: list, submitted: NotebookNode, names: list) -> tuple[NotebookNode, str]:
     """The cell that answers a task, `cell` itself where none does, and a note on what was odd."""
     own = [c for c in changed if grade_id(c) == grade_id(cell)]
     if own:
@@ -252,8 +253,7 @@ def _answer(cell: NotebookNode, changed: list, submitted: NotebookNode, names: t
         if other.cell_type == "code" and defines(other.source, names):
             where = f"the answer cell of {task_id(grade_id(other))}" if grade_id(other) else "a cell of its own"
             return other, f"the answer was found in {where}, by its functions, and taken as it stands"
-    missing = grade_id(cell) not in map(grade_id, submitted.cells)
-    return cell, "the answer cell is missing" * missing
+    return cell, "the answer cell is missing" * (grade_id(cell) not in map(grade_id, submitted.cells))
 
 
 def normal(source: str) -> str:
@@ -261,6 +261,6 @@ def normal(source: str) -> str:
     return "\n".join(line.rstrip() for line in source.splitlines() if not re.match(r"\s*(#|$)", line))
 
 
-def defines(source: str, names: tuple) -> bool:
+def defines(source: str, names: list | tuple) -> bool:
     """Whether a source defines all of these names at its left margin."""
     return bool(names) and all(re.search(rf"^(?:def {re.escape(n)}\b|{re.escape(n)} *=)", source, re.M) for n in names)

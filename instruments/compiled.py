@@ -168,7 +168,6 @@ def compiled(function: Callable, *args: Any, arch: int = 90, **kwargs: Any) -> l
 
 
 SHARED = {80: 166_912, 89: 101_376, 90: 232_448}  # bytes of shared memory per program: CUDA's programming guide
-TMA_LOAD = ".global.mbarrier"  # in the PTX of every load by TMA
 MAX_THREADS, MAX_GRID = 1024, 65_535  # of a program; programs on the second and third axis of a grid
 
 
@@ -176,13 +175,12 @@ class Launchable:
     """Says which launches no GPU would take. Every specialisation goes through Triton's front end, and each kernel is
     compiled for each set of dtypes of its tensors: for sm_80 and sm_90, or sm_89 and sm_90 where it takes 8-bit floats.
 
-    instruction: (N of sm_N, what the PTX of kernels that are compiled for it has to contain, what to do about it), and
-    what to do where every loop around their matmuls is masked, if one has to be free of it. Where it is TMA's load,
-    they may load in no other way.
+    instruction: (N of sm_N, {demand: what to do where it is not met}) of kernels that are compiled for it: "no loads
+    through pointers", "a loop without a mask" around a matmul, or words that the PTX has to contain.
     """
 
     def __init__(self, instruction: tuple | None = None):
-        self.instruction = instruction or (0, "", "")
+        self.demanding, self.demands = instruction or (0, {})
         self.waiting, self.known, self.compiled, self.oldest = [], set(), set(), 80
 
     @property
@@ -232,14 +230,22 @@ class Launchable:
             fault = f"takes {result.shared:,} bytes of shared memory, and a program has at most {SHARED[arch]:,}"
         elif ".tf32" in result.ptx and floats == {"torch.float32"}:
             fault = "multiplies fp32 in TF32, with 10 bits of mantissa: ask for tl.dot(..., input_precision='ieee')"
-        elif arch == self.instruction[0] and self.instruction[1] == TMA_LOAD and result.loads:
-            many = sum(result.loads.values())
-            fault = f"loads through pointers {many} time{'s' * (many > 1)} (LDG, LDGSTS): {self.instruction[2]}"
-        elif arch == self.instruction[0] and self.instruction[1] not in result.ptx:
-            fault = f"has no {self.instruction[1]} instruction: {self.instruction[2]}"
-        elif arch == self.instruction[0] and self.instruction[3:] and result.masked:
-            fault = f"masks scores (FSEL or I2F) in every loop with a matmul: {self.instruction[3]}"
+        elif arch == self.demanding:
+            faults = (
+                f"{unmet}: {advice}" for demand, advice in self.demands.items() if (unmet := _unmet(demand, result))
+            )
+            fault = next(faults, "")
         return f"compiled for sm_{arch}, the kernel {launch.name} {fault}" if fault else ""
+
+
+def _unmet(demand: str, result: Compiled) -> str:
+    """How a compiled kernel does not meet a demand of Launchable; '' where it does."""
+    if demand == "no loads through pointers":
+        many = sum(result.loads.values())
+        return f"loads through pointers {many} time{'s' * (many > 1)} (LDG, LDGSTS)" if many else ""
+    if demand == "a loop without a mask":
+        return "masks scores (FSEL or I2F) in every loop with a matmul" if result.masked else ""
+    return "" if demand in result.ptx else f"has no {demand} instruction"
 
 
 def _form(value):

@@ -93,13 +93,14 @@ class Expected:
 
     values: float64 array for a tensor; int, float or str for a plain value (integers and strings exact).
     dtype: the tensor's dtype name. argument: name of the argument that has to hold the values after the call, for what
-    is updated in place; empty for what is returned.
+    is updated in place; empty for what is returned. contiguous: it has to be.
     """
 
     name: str
     values: Any
     dtype: str = ""
     argument: str = ""
+    contiguous: bool = False
 
 
 @dataclass(frozen=True)
@@ -218,15 +219,17 @@ class Mistake:
             raise ValueError(f"mistake {fault!r}: no flags, expected at least one")
 
 
-def returns(*names: str, in_place: tuple = (), **dtypes: str):
+def returns(*names: str, in_place: tuple = (), contiguous: bool = False, **dtypes: str):
     """Declares what a reference returns, in order: names of plain values, or tensors with their dtype.
 
     A dtype is the name of one, or of the argument whose dtype (or whose value) it is. in_place: those that the
-    learner's function does not return but leaves in the argument of that name.
+    learner's function does not return but leaves in the argument of that name. contiguous: results have to be, as a
+    kernel's always have.
     """
 
     def declare(reference):
         reference.results, reference.in_place = {**dict.fromkeys(names, ""), **dtypes}, tuple(in_place)
+        reference.contiguous = contiguous
         return reference
 
     return declare
@@ -258,7 +261,7 @@ def expected(reference: Callable, arguments: dict) -> list:
             f"reference {reference.__name__}: {len(results)} results, and {len(reference.results)} are declared"
         )
     return [
-        Expected(name, value, _dtype_of(dtype, arguments), name if name in reference.in_place else "")
+        Expected(name, value, _dtype_of(dtype, arguments), name * (name in reference.in_place), reference.contiguous)
         for (name, dtype), value in zip(reference.results.items(), results)
     ]
 
@@ -291,10 +294,10 @@ class Task:
         max_tile: of a kernel, the widest side that a tile of an access may have, or the two sides of a tile; of an
             answer in PyTorch, max_tile(**arguments) -> elements that one operation may work on.
         coalesced: the sectors of 32 bytes that the accesses touch hold at most twice minimum_bytes.
-        instruction: (N of sm_N, what the PTX of kernels that are compiled for it has to contain, what to do about it);
-            a fourth entry says what to do where every loop with a matmul has a mask.
+        instruction: (N of sm_N, {demand: what to do where it is not met}) of kernels that are compiled for it. A demand
+            is a part of the PTX, "no loads through pointers" or "a loop without a mask".
         speed: points that only a GPU can give.
-        hints: {diagnosis: what to do}, in place of DIAGNOSES; "passed": said with a pass.
+        hints: {diagnosis: what to do, or {function: what to do}}, in place of DIAGNOSES; "passed": said with a pass.
     """
 
     id: str

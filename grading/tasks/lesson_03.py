@@ -376,8 +376,7 @@ def judge_order(arguments, returned):
         return fault
     tiles = [divmod(number, tiles_n) for number in order.tolist()]
     if arguments["_metered"]:
-        stored_by = {t.role: t.stored_by for t in arguments["_metered"].tensors}
-        fault = store_fault(tiles, tiles_n, stored_by.get("returned 0", []))
+        fault = store_fault(tiles, tiles_n, arguments["_metered"].stored_by("returned 0"))
     if fault or (tiles_m, tiles_n) not in JUDGED:
         return fault
     read, row_by_row = dram_read(tiles, m, n), dram_read(row_major(tiles_m, tiles_n), m, n)

@@ -107,7 +107,7 @@ PREDICT = Task(
 # ---------------------------------------------------------------- 07.2 pack
 
 
-@returns(packed="q")
+@returns(packed="q", contiguous=True)
 def pack_qkv(q, k, v, head_dim, ranks, *, sliced=False, q_turns=False, kv_turns=False, swapped=False):
     """The packed weight of each rank, [ranks, rows, K]: its heads' queries, then their keys, then their values.
 
@@ -218,13 +218,9 @@ def layer(m, n, k, row_stride=None, cancel=False, signed=False):
         if cancel:
             base = np.full(k, 0.5)
             x = base + rng.integers(0, 5, (m, k)) / 64
-            bias = -(weight @ base)
-        return {
-            "x": tensor(x, "fp16", row_stride),
-            "weight": tensor(weight, "fp16"),
-            "bias": tensor(bias, "fp32"),
-            "scale": 0.25,
-        }
+            bias = rng.uniform(0, 1 / 16, n) - weight @ base  # which fp16 would round
+        x, weight, bias = tensor(x, "fp16", row_stride), tensor(weight, "fp16"), tensor(bias)
+        return {"x": x, "weight": weight, "bias": bias, "scale": 0.25}
 
     return make
 
@@ -237,7 +233,7 @@ def layer_requests(x, weight, bias, scale):
 
 
 DECODED = (64, 14336, 4096)  # tokens, outputs, inputs: Llama 3 8B's up projection in a step of decoding
-LATE = "Add the bias to the fp32 accumulator. Convert to fp16 once, at the store."
+LATE = "Add the fp32 bias to the fp32 accumulator. Convert to fp16 once, at the store."
 EPILOGUE = Task(
     id="07.3",
     title="Squared ReLU in the epilogue",
@@ -276,7 +272,7 @@ EPILOGUE = Task(
     hints={
         "traffic": "One launch: y is stored once and never read, x and weight once per tile, whose sides are 32 or 64. "
         "What a mask leaves out is not requested; an index that % M wraps around is requested again.",
-        "values": "z = acc + bias, then relu, square, scale, all in fp32.",
+        "values": "z = acc + bias, then relu, square, scale, all in fp32: round once, at the store.",
         "unwritten": "Round rows and columns up to whole tiles, and store all of y, zeros too.",
         "slow": "At 64 tokens the weight's bytes take the time: one tile of 64 rows, so that each is read once, wide "
         "steps of K, and num_stages=4, so that loads of later steps are in flight.",
@@ -316,23 +312,22 @@ def norm_swiglu(x, gate, up, eps, *, role="right", tile=0, late=False, scaled="b
     return (weight if role == "sigmoid" else g * weight) * u / (r * r if late else 1)
 
 
-def mlp(m, n, k, row_stride=None, large=False, rows="alike", eps=1e-5):
+def mlp(m, n, k, row_stride=None, large=False, rows="alike", eps=1e-5, tiny=False):
     """Normalized gates of about 1 and sums of one sign; large: gates of about 100, of either sign; rows: "apart": of
-    very different size, "small": as small as the root of eps, "wide": whose squares are beyond fp16."""
+    very different size, "small": as small as the root of eps, "wide": whose squares are beyond fp16; tiny: columns in
+    which gate's or up's sums are among fp16's smallest numbers, which have few digits, and the other's large."""
 
     def make(rng):
         small = max(k, 8)
         x = rng.uniform(0.25, 1, (m, k))
-        size = {
-            "alike": np.ones(m),
-            "apart": 2.0 ** rng.integers(-5, 6, m),
-            "small": np.full(m, 1 / 64),
-            "wide": np.full(m, 512.0),
-        }
+        size = {"alike": 1.0, "apart": 2.0 ** rng.integers(-5, 6, m), "small": 1 / 64, "wide": 512.0}[rows]
         gate, up = rng.uniform(0.25, 1, (2, n, k)) * [[[4 / small]], [[-8 / small]]]
         if large:
             gate = gate * np.where(np.arange(n) % 2, -60, 60)[:, None]
-        tensors = {"x": tensor(x * size[rows][:, None], "fp16", row_stride)}
+        if tiny:
+            scale = np.where(np.arange(n) % 2, 2.0**4, 2.0**-20)[:, None]
+            gate, up = gate * scale, up * 2.0**-16 / scale
+        tensors = {"x": tensor(x * np.full(m, size)[:, None], "fp16", row_stride)}
         return tensors | {"gate": tensor(gate, "fp16"), "up": tensor(up, "fp16"), "eps": eps}
 
     return make
@@ -345,6 +340,7 @@ def mlp_requests(x, gate, up, eps):
     return {"x": 2 * m * k * ceil(n, 32), "gate": weight, "up": weight, "returned 0": 2 * m * n}
 
 
+ONCE = "Keep g, silu(g) and u in fp32; round their product once, at the store."
 SWIGLU = Task(
     id="07.4",
     title="RMSNorm, two matmuls and SwiGLU in one kernel",
@@ -362,6 +358,7 @@ SWIGLU = Task(
             mlp(40, 48, 64, rows="wide"),
             hint="Convert x to fp32 before you square it.",
         ),
+        Case("40 x 32 x 32, tiny sums beside large ones", mlp(40, 32, 32, tiny=True), hint=ONCE),
         Case("40 x 48 x 64, small rows, eps 0.001", mlp(40, 48, 64, rows="small", eps=1e-3)),
         Case(
             "48 x 40 x 32, large gates",
@@ -399,8 +396,8 @@ SWIGLU = Task(
     hints={
         "traffic": "Load each tile of x once per step and use it for the squares and both tl.dot: one launch, two "
         "accumulators, tile sides of 32 or 64.",
-        "values": "Sum the squares of a row, in fp32, beside the two accumulators. Behind the K loop, scale both; then "
-        "silu(g) * u.",
+        "values": "Sum the squares of a row, in fp32, beside the two accumulators. Behind the K loop, scale both. "
+        + ONCE,
         "unwritten": "Round rows and columns up to whole tiles.",
     },
 )

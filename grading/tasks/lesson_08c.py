@@ -147,14 +147,20 @@ CYCLES = Task(
         ),
     ),
     hints={
-        "values": "Check best_share and tensor_busy with the card's tiles. Check tile_overlap with a tile of the "
-        "lesson: with 512, 256 and 548 cycles and 0.3127 active, it took 1,637 cycles."
+        "values": {
+            "best_share": "Write down all three for a share, as the card does for 0.25: only the SFUs' fall.",
+            "tile_overlap": "Check a tile of the lesson: with 512, 256 and 548 cycles and 0.3127 active, it took 1,637 "
+            "cycles, more than one after another.",
+            "tensor_busy": "Draw the card's three tiles, and write the cycles of both schedules beside each step.",
+        }
     },
 )
 
 # ---------------------------------------------------------------- 08c.2 two loops, with descriptors
 
 SIDE = 64  # of a tile, by which bytes are judged
+DESCRIPTORS = "load tiles of q, k and v through tensor descriptors"
+DIAGONAL = "only the tile on the diagonal needs a mask, so let a loop without one run over the tiles before it"
 TIMED = 64, 2048, 128  # heads, sequence, head_dim
 
 
@@ -211,12 +217,7 @@ TWO_LOOPS = Task(
     points=4,
     functions={"causal_two_loops": causal_two_loops},
     kernel=True,
-    instruction=(
-        90,
-        ".global.mbarrier",  # TMA
-        "load tiles of q, k and v through tensor descriptors",
-        "only the tile on the diagonal needs a mask, so let a loop without one run over the tiles before it",
-    ),
+    instruction=(90, {"no loads through pointers": DESCRIPTORS, "a loop without a mask": DIAGONAL}),
     cases=(
         Case("2 heads, 128 tokens, head_dim 64, bf16", of_heads(2, 128, 64, "bf16")),
         Case("1 head, 192 tokens, head_dim 64, fp16", of_heads(1, 192, 64, "fp16")),

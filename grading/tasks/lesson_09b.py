@@ -217,7 +217,8 @@ LINEAR = Task(
     points=6,
     functions={"scaled_linear": scaled_linear},
     kernel=True,
-    instruction=(89, ".e4m3.e4m3", "pass tiles of 8-bit floats to tl.dot as they were loaded"),  # sm_90 may widen them
+    # sm_90 may widen them
+    instruction=(89, {".e4m3.e4m3": "pass tiles of 8-bit floats to tl.dot as they were loaded"}),
     cases=(
         # the bias takes most of the sum away, so a sum that is rounded before the bias is added shows
         Case("32 x 64 x 64, one group", random_operands(32, 64, 64, spread=0.3, scales=(0.02, 0.024), bias=(-36, -12))),

@@ -469,9 +469,8 @@ def backward_of(tokens, top_k, hidden, dtype="bf16", *, spare=3, drop=0.2, paddi
         count = tokens * top_k
         rows = (1 + rng.permutation(count + spare - 2) if spare else rng.permutation(count))[:count]
         slots, y = np.full(count + spare, -1), np.full((count + spare, hidden), np.nan)
-        y[rows] = (
-            rng.uniform(0.25, 1, (count, hidden)) * (rng.uniform(1, 2, count) * (-1.0) ** np.arange(count))[:, None]
-        )
+        y[rows] = rng.uniform(0.25, 1, (count, hidden)) * rng.uniform(1, 2, (count, 1))
+        y[rows[1::2]] *= -1
         rows = np.where(rng.permutation(count) < int(drop * count), -1, rows)
         slots[rows[rows >= 0]] = np.flatnonzero(rows >= 0)
         y[slots < 0] = np.nan
@@ -536,8 +535,8 @@ COMBINE = Task(
     ),
     minimum_bytes=backward_bytes,
     hints={
-        "traffic": "A program per row of y reads dout top_k times. Let one program have a token and all its rows, and "
-        "keep its gradients of the gates in registers over all columns.",
+        "traffic": "Load each tile of dout once, before the loop over choices; a program per row of y reads dout top_k "
+        "times. Keep a token's gradients of the gates in registers over all columns.",
         "unwritten": "Rows of y without a slot are in slots, not in rows: some program has to store zeros there.",
         "values": "Work through one token by hand: its gates, the dot products of dout with its rows, the division. "
         "Rows of y without a slot hold NaN, and NaN times 0 is NaN: mask their loads.",

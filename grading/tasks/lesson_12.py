@@ -1,5 +1,4 @@
-"""Exercise 12: a training step counted, an embedding bag, cross-entropy with z-loss, an embedding's
-gradient."""
+"""Exercise 12: a training step counted, an embedding bag, cross-entropy with z-loss, an embedding's gradient."""
 
 import numpy as np
 
@@ -40,57 +39,44 @@ def gathered_bytes(rows, cols, itemsize, *, up=ceil):
     return rows * up(cols * itemsize, 32) * 32
 
 
-def layer(rng, *names):
+def sizes(*names, **given):
     every = {
-        "tokens": one_of(rng, 1000, 3001, 8192),
-        "vocabulary": one_of(rng, 32000, 50257, 128256),
-        "width": one_of(rng, 1024, 4096),
-        "itemsize": one_of(rng, 2, 4),
-        "chunk": one_of(rng, 256, 700, 999),
-        "rows": one_of(rng, 100, 4097),
-        "cols": one_of(rng, 3, 17, 50, 333),
-        "parameters": one_of(rng, 10**6 + 1, 8_030_261_248),
-        "param_itemsize": one_of(rng, 2, 4),
-        "grad_itemsize": one_of(rng, 2, 4),
+        "tokens": (1000, 3001, 8192),
+        "vocabulary": (32000, 50257, 128256),
+        "width": (1024, 4096),
+        "itemsize": (2, 4),
+        "chunk": (256, 700, 999),
+        "rows": (100, 4097),
+        "cols": (3, 17, 50, 333),
+        "parameters": (10**6 + 1, 8_030_261_248),
+        "param_itemsize": (2, 4),
+        "grad_itemsize": (2, 4),
     }
-    return {name: every[name] for name in names}
+    return lambda rng: {name: one_of(rng, *every[name]) for name in names} | given
 
 
+LOGITS = ("tokens", "vocabulary", "width")
 COUNT = Task(
     id="12.1",
     title="Count a training step",
     points=3,
     functions={of.__name__: of for of in (peak_bytes, last_layer_flops, adamw_bytes, gathered_bytes)},
     cases=(
-        Case("peak_bytes", lambda rng: layer(rng, "tokens", "vocabulary", "width", "chunk"), "peak_bytes"),
+        Case("peak_bytes", sizes(*LOGITS, "chunk"), "peak_bytes"),
         Case(
             "peak_bytes, a chunk above all tokens",
-            lambda rng: layer(rng, "tokens", "vocabulary", "width") | {"chunk": 10_000},
+            sizes(*LOGITS, chunk=10_000),
             "peak_bytes",
             hint="No chunk has more rows than there are tokens, and a sum of one part needs no fp32 total.",
         ),
+        Case("last_layer_flops, logits computed once", sizes(*LOGITS, recomputed=False), "last_layer_flops"),
+        Case("last_layer_flops, logits computed twice", sizes(*LOGITS, recomputed=True), "last_layer_flops"),
         *(
-            Case(
-                f"last_layer_flops, logits computed {'twice' * again or 'once'}",
-                lambda rng, again=again: layer(rng, "tokens", "vocabulary", "width") | {"recomputed": again},
-                "last_layer_flops",
-            )
-            for again in (False, True)
+            Case(f"adamw_bytes, {which} sizes", sizes("parameters", "param_itemsize", "grad_itemsize"), "adamw_bytes")
+            for which in ("some", "other")
         ),
-        *(
-            Case(
-                f"adamw_bytes, {which}",
-                lambda rng: layer(rng, "parameters", "param_itemsize", "grad_itemsize"),
-                "adamw_bytes",
-            )
-            for which in ("some sizes", "other sizes")
-        ),
-        Case("gathered_bytes", lambda rng: layer(rng, "rows", "cols", "itemsize"), "gathered_bytes"),
-        Case(
-            "gathered_bytes, whole sectors",
-            lambda rng: {"rows": one_of(rng, 7, 300), "cols": 4096, "itemsize": 2},
-            "gathered_bytes",
-        ),
+        Case("gathered_bytes", sizes("rows", "cols", "itemsize"), "gathered_bytes"),
+        Case("gathered_bytes, whole sectors", sizes("rows", cols=4096, itemsize=2), "gathered_bytes"),
     ),
     mistakes=(
         Mistake("all logits were counted", "Only one chunk of logits is stored at a time.", whole=True),
@@ -117,100 +103,109 @@ COUNT = Task(
 
 # ---------------------------------------------------------------- 12.2 an embedding bag
 
-EMPTY = "An empty bag has no row to average: store zeros, and do not divide by zero."
+EMPTY = "A bag without weights has no row to average: store zeros, and do not divide by zero."
+PADDING = 7
 
 
 @returns(y="table")
-def mean_bag(table, indices, offsets, *, divisor="length", last="kept"):
-    """The mean of the rows of each bag, zeros for an empty one. offsets [bags + 1]."""
+def mean_bag(table, indices, offsets, weights, padding, *, divisor="weights", padded=False, least=0, last=0):
+    """The weighted mean of the rows of each bag, zeros for one without weights. offsets [bags + 1]. least: of the
+    divisor. last: indices that are left out at a bag's end."""
     bags = []
     for first, end in zip(offsets[:-1].astype(int), offsets[1:].astype(int)):
-        used = table[indices[first : end - (last == "dropped" and end > first)].astype(int)]
-        length = {"length": end - first, "one": 1, "distinct": len(set(indices[first:end]))}[divisor]
-        bags.append(used.sum(axis=0) / max(length, 1))
+        at = slice(first, max(first, end - last))
+        used = weights[at] * (padded | (indices[at] != padding))
+        total = {"weights": used.sum(), "all": weights[at].sum(), "count": end - first, "none": 1}[divisor]
+        bags.append(used @ table[indices[at].astype(int)] / max(total or 1, least))
     return np.array(bags)
 
 
 def bags_of(cols, lengths, dtype, rows=40):
-    """Bags of these lengths over a small table, so that indices repeat; values of one sign."""
+    """Bags of these lengths over a small table, so that indices repeat; values of one sign. Every third index is the
+    padding. A few weights add up to less than 1."""
 
     def make(rng):
-        indices = rng.integers(0, rows, sum(lengths))
-        if sum(lengths) > 2:
-            indices[:2] = indices[0]  # a row twice in one bag
+        indices = rng.integers(PADDING + 1, rows, sum(lengths))
+        indices[:2] = indices[0]  # a row twice in one bag
+        indices[2::3] = PADDING
         return {
             "table": tensor(rng.uniform(0.25, 1, (rows, cols)), dtype),
             "indices": tensor(indices, "int64"),
             "offsets": tensor(np.cumsum([0, *lengths]), "int64"),
+            "weights": tensor(rng.uniform(0.05, 0.3, sum(lengths))),
+            "padding": PADDING,
         }
 
     return make
 
 
-def large_rows(rng):
-    """A bag of 40 fp16 rows whose sum leaves fp16's range; their mean does not."""
-    return {
-        "table": tensor(rng.uniform(2000, 4000, (20, 24)), "fp16"),
-        "indices": tensor(rng.integers(0, 20, 43), "int64"),
-        "offsets": tensor([0, 40, 43], "int64"),
-    }
-
-
 def cancelling_rows(rng):
     """Bags of two or three pairs of rows that nearly cancel."""
     rows = rng.uniform(1, 2, (10, 24))
-    indices = np.array([(2 * pair, 2 * pair + 1) for pair in rng.integers(0, 10, 5)]).reshape(-1)
-    return {
+    return bags_of(24, (6, 4), "fp16", 20)(rng) | {
         "table": tensor(np.stack((rows, -rows * rng.uniform(0.9, 0.95)), 1).reshape(20, 24), "fp16"),
-        "indices": tensor(indices, "int64"),
-        "offsets": tensor([0, 6, 10], "int64"),
+        "indices": tensor((2 * rng.integers(4, 10, (5, 1)) + [0, 1]).reshape(-1), "int64"),
+        "weights": tensor(np.repeat(rng.uniform(0.05, 0.3, 5), 2)),
     }
 
 
-def bag_bytes(table, indices, offsets):
-    count, bags, cols = indices.shape[0], offsets.shape[0] - 1, table.shape[1]
+def bag_bytes(table, indices, offsets, weights, padding):
+    row, bags = table.shape[1] * table.itemsize, offsets.shape[0] - 1
     return {
-        "table": count * cols * table.itemsize,
-        "indices": 8 * count,
+        "table": row * int((indices.values != padding).sum()),
+        "indices": indices.nbytes,
         "offsets": 16 * bags,
-        "returned 0": bags * cols * table.itemsize,
+        "weights": weights.nbytes,
+        "returned 0": bags * row,
     }
 
 
 BAG = Task(
     id="12.2",
-    title="An embedding bag with a mean",
+    title="An embedding bag with a weighted mean",
     points=4,
     functions={"mean_bag": mean_bag},
     kernel=True,
     cases=(
         Case("64 columns, bags of 3, 1 and 5", bags_of(64, (3, 1, 5), "fp32")),
         Case("50 columns, ragged", bags_of(50, (4, 2), "fp16"), hint="Mask the columns by cols."),
-        Case("33 columns, an empty bag in the middle", bags_of(33, (2, 0, 3), "fp32"), hint=EMPTY),
+        Case("33 columns, an empty bag, one of padding alone", bags_of(33, (2, 0, 1, 3), "fp32"), hint=EMPTY),
         Case("16 columns, empty bags at both ends", bags_of(16, (0, 3, 0), "bf16"), hint=EMPTY),
         Case("one column, one bag", bags_of(1, (2,), "fp32")),
         Case("300 columns, a bag of 40", bags_of(300, (40, 1), "bf16")),
-        Case("24 columns, a sum beyond fp16's range", large_rows, hint="Divide the fp32 sum, then round: once."),
-        Case("24 columns, fp16 rows that nearly cancel", cancelling_rows, hint="Convert each row to fp32 at its load."),
-        Case(f"8 columns, {PROGRAMS} bags", bags_of(8, (3,) + (1,) * (PROGRAMS - 1), "fp16")),
+        Case("24 columns, fp16 rows that nearly cancel", cancelling_rows, hint="Accumulate in fp32, and round once."),
+        Case(f"8 columns, {PROGRAMS} bags", bags_of(8, (3,) + (2,) * (PROGRAMS - 1), "fp16")),
     ),
     mistakes=(
-        Mistake("the rows were added, not averaged", "Divide by the number of indices of the bag.", divisor="one"),
-        Mistake("repeated rows were counted once", "An index that comes twice counts twice.", divisor="distinct"),
-        Mistake("the last index of a bag was left out", "offsets[b + 1] is one past the last index.", last="dropped"),
+        Mistake("the weighted rows were added, not averaged", "Divide by the sum of the weights.", divisor="none"),
+        Mistake("the sum was divided by the number of indices", "Divide by the sum of the weights.", divisor="count"),
+        Mistake(
+            "the divisor was at least 1", "Weights may add up to less than 1: only a sum of 0 is special.", least=1
+        ),
+        Mistake(
+            "the padding counted",
+            "An index that is `padding` adds neither its row nor its weight.",
+            {"divisor": "all"},
+            {"padded": True},
+        ),
+        Mistake("the last index of a bag was left out", "offsets[b + 1] is one past the last index.", last=1),
     ),
     minimum_bytes=bag_bytes,
     hints={
         "unwritten": "Store all columns of every bag, also of an empty one.",
-        "values": "Accumulate in fp32 and divide by offsets[b + 1] - offsets[b].",
+        "values": "Accumulate weight * row and the weights, both in fp32; divide once, after the loop.",
         "out_of_bounds": "Mask the columns by cols, and loop from offsets[b] to offsets[b + 1].",
-        "traffic": "One program takes all columns of a bag, and loads each index once.",
+        "traffic": "One program takes all columns of a bag and loads each index once, and no row of the padding.",
     },
 )
 
 # ---------------------------------------------------------------- 12.3 cross-entropy with z-loss
 
 IGNORED = -100
+FAR = (
+    "Subtract the row's maximum before exp. Begin the running maximum at -inf: logits and lse may be negative. Keep x "
+    "and the gradient in fp32 until the store."
+)
 
 
 @returns(loss="fp32", gradient="logits")
@@ -262,15 +257,9 @@ Z = Task(
     cases=(
         *row_cases(logits_of),
         Case(
-            "3 x 300, logits near 300",
-            logits_of(3, 300, "fp16", shift=300.0),
-            hint="Subtract the row's maximum before exp, and keep the gradient in fp32 until its store.",
-        ),
-        Case(
-            "3 x 300, logits near -300",
-            logits_of(3, 300, "fp16", shift=-300.0),
-            hint="Begin the running maximum at -inf: the largest logit is far below 0 here.",
-        ),
+            "1 x 100,000, logits near 300", logits_of(1, 100_000, "fp16", shift=300.0), hint=FAR
+        ),  # fp16's small numbers
+        Case("3 x 300, logits near -300", logits_of(3, 300, "fp16", shift=-300.0), hint=FAR),
         Case(
             "5 x 200, ignored rows",
             logits_of(5, 200, "fp32", some_ignored=True),
@@ -307,7 +296,7 @@ Z = Task(
     minimum_bytes=z_bytes,
     hints={
         "traffic": "Read the row twice: once for the running maximum and sum, once for the gradient.",
-        "values": "Everything follows from lse. Work out lse, loss and gradient of one short row on paper.",
+        "values": "Compute in fp32. Masked-out logits have to be -inf: exp(0) would add 1. The rest follows from lse.",
         "unwritten": "Store the gradient of every row, zeros for an ignored one.",
         "out_of_bounds": "The target -100 is no column: mask that load.",
         "slow": "Wide tiles keep many loads in flight and make few rounds of the loop, each with two reductions: try "
@@ -365,7 +354,7 @@ def launch_fault(metered, cols):
         return ""
     if added := [t.name for t in metered.tensors if t.atomics]:
         return f"{added[0]} is changed by atomics, whose order is open. Let one program store each element"
-    for program, _, _, first, last in {t.role: t.stored_by for t in metered.tensors}.get("returned 0", []):
+    for program, _, _, first, last in metered.stored_by("returned 0"):
         if {first // cols, last // cols} != {program}:
             return f"program {program} stores other heads than its own: in the first launch program p has chunk p alone"
     if (launches := len(metered.kernels)) != 2:

@@ -309,19 +309,22 @@ def gradient(x, dy, *, missing="", share=1):
     dx = dy / top[:, None]
     sign = 1 if missing == "sign" else np.sign(x[rows, column])
     dx[rows, column] -= (missing != "term") * sign * (dy * x).sum(axis=1) / top ** (1 if missing == "square" else 2)
+    dx[rows, column] *= missing != "all"
     return dx
 
 
 def rows_of(rows, cols, sign=0, h=0.0):
-    """The largest magnitude is apart from the others; it is the largest value in some rows, the smallest in others."""
+    """The largest magnitude is apart from the others; it is the largest value in some rows, the smallest in others. The
+    sum of dy * x is never small, has both signs, and in some rows another one than its term at the largest magnitude.
+    """
 
     def make(rng):
-        x = rng.uniform(-1, 1, (rows, cols))
-        at = rng.integers(cols, size=rows)
-        signs = sign or np.where(np.arange(rows) % 2, 1, -1)
-        x[np.arange(rows), at] = signs * rng.uniform(1.5, 3, rows)
-        dy = rng.uniform(0.5, 1.5, (rows, cols)) * np.sign(x)  # so that the sum of dy * x is never small
+        x = rng.uniform(0.2, 1, (rows, cols)) * rng.choice((-1, 1), (rows, cols))
+        row, at = np.arange(rows), rng.integers(cols, size=rows)
+        x[row, at] = (sign or np.where(row % 2, 1, -1)) * rng.uniform(1.5, 3, rows)
+        dy = rng.uniform(0.5, 1.5, (rows, cols)) * np.sign(x)
         dy[::3] *= -1
+        dy[row[2::4], at[2::4]] *= -0.1 if cols > 2 else 1
         return {"x": tensor(x, "fp64"), "dy": tensor(dy, "fp64")} | ({"h": h} if h else {})
 
     return make
@@ -345,10 +348,12 @@ WRONG = Task(
         Case("5 x 2, negative", rows_of(5, 2, -1), "gradient", hint=NEGATIVE),
     ),
     mistakes=(
-        Mistake("the difference is one-sided", "Step both ways: its error then falls with h squared.", sided="one"),
-        Mistake("the difference was divided by h", "x + h and x - h are 2 * h apart.", over=1),
+        Mistake(
+            "the difference is one-sided or divided by h", "Step both ways: by 2 * h.", {"sided": "one"}, {"over": 1}
+        ),
         Mistake("the largest value was taken", NEGATIVE, by=np.positive),
         Mistake("dx is what the wrong backward gives", "The divisor depends on x as well.", missing="term"),
+        Mistake("dx is 0 at the largest magnitude", "y is 1 or -1 there, but its x scales the others.", missing="all"),
         Mistake(
             "the term at the largest magnitude lacks a factor",
             "The derivative of 1 / m is -1 / m ** 2, and that of m is the sign of x.",
@@ -358,7 +363,11 @@ WRONG = Task(
     ),
     hints={
         "form": "differences returns fp32, wrong_elements bool, gradient fp64.",
-        "values": "Differences need fp64. Compare them with the given backward, element by element.",
+        "values": {
+            "differences": "Step one element of a row at a time by h, in fp64, and run the forward on both sides.",
+            "wrong_elements": "Compare the differences with the given backward: less than 0.01 apart is rounding.",
+            "gradient": "Compare with your differences. The largest magnitude scales its whole row, itself included.",
+        },
     },
 )
 

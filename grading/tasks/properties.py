@@ -25,7 +25,7 @@ ROWS = {
     "more rows than a GPU has SMs": (MANY, 48, "fp32", 0),
 }
 PADDED = (
-    "This x has padded rows: the next row starts x.stride(0) elements on, not cols. "
+    "This input has padded rows: the next row starts .stride(0) elements on, not cols. "
     "What you allocate has rows of its own."
 )
 

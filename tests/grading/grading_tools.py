@@ -4,14 +4,16 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import nbformat
 
 from grading.notebook import verdict
-from grading.tasks import PUBLIC_SEED
+from grading.tasks import PUBLIC_SEED, exercise_with
 from grading.tasks import task as find_task
 from instruments.release import ROOT, grade_id, task_id
 from instruments.start import notebook_of
@@ -32,10 +34,21 @@ def module_of(source: str):
     return sys.modules[name]
 
 
+@cache
+def given_after(task_id: str) -> str:
+    """The code cells of an exercise between the answer and the check cell of a task."""
+    nb = nbformat.read(ROOT / notebook_of(exercise_with(task_id), "solutions"), as_version=4)
+    cells = [cell for cell in nb.cells if cell.cell_type == "code"]
+    first, last = [
+        [grade_id(cell) for cell in cells].index(f"{kind}_{task_id.replace('.', '_')}") for kind in ("answer", "check")
+    ]
+    return "\n\n\n".join(["", *(cell.source for cell in cells[first + 1 : last])])
+
+
 def verdict_of(task_id: str, source: str, seed: int = PUBLIC_SEED):
-    """The verdict on a task for the functions that `source` defines."""
+    """The verdict on a task for the functions that `source` defines, and given cells after it."""
     task = find_task(task_id)
-    module = module_of(source)
+    module = module_of(source + given_after(task_id))
     return verdict(task, tuple(getattr(module, name) for name in task.functions), module.__name__, seed)
 
 
@@ -74,7 +87,7 @@ def answers(exercise: str) -> dict:
 
 def stub(task_id: str) -> str:
     """An answer that was not attempted."""
-    names = find_task(task_id).functions
+    names = re.findall(r"^def (\w+)", answers(exercise_with(task_id))[task_id], re.MULTILINE)
     return "".join(f"def {name}(*arguments):\n    raise NotImplementedError()\n\n" for name in names)
 
 

@@ -8,7 +8,7 @@ import zipfile
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_markdown_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from grading import intake
 from instruments.release import ROOT, grade_id, released, task_id
@@ -295,6 +295,14 @@ def test_an_answer_elsewhere_is_taken_as_it_stands_and_told(where, missing):
     assert found.sources["05.3"] == source and "05.3" not in found.untouched
     words = "a cell of its own" if where == "own" else "the answer cell of 05.4"
     assert len(found.notes) == 1 and words in found.notes[0]
+
+
+def test_a_given_cell_does_not_hide_an_answer_elsewhere():
+    own = new_code_cell("def mine(): ...", metadata={"nbgrader": {"grade_id": "answer_05_1"}})
+    source = "def mine():\n    return 1"
+    elsewhere = new_notebook(cells=[new_code_cell(source)])
+    found = intake.answers(new_notebook(cells=[own]), elsewhere, {"05.1": ("mine", "given")})
+    assert found.sources == {"05.1": source}
 
 
 def test_fragments_are_not_put_together():

@@ -1,5 +1,7 @@
 """exercises/ and solutions/ agree, and every exercise keeps the form that transplant and nbgrader rely on."""
 
+from itertools import takewhile
+
 import nbformat
 import pytest
 from nbclient import NotebookClient
@@ -38,7 +40,9 @@ def test_a_solution_holds_its_tasks_in_nbgraders_form(path):
         assert (mark.solution, mark.grade, mark.locked) == (answer, not answer, not answer)
         task = next(t for t in tasks if t.id == task_id(grade_id(cell)))
         if answer:
-            assert release.BEGIN in cell.source and all(name in cell.source for name in task.functions)
+            after = takewhile(lambda c: not grade_id(c).startswith("check"), nb.cells[nb.cells.index(cell) :])
+            given = "".join(c.source for c in after if c.cell_type == "code")  # and cells between answer and check
+            assert release.BEGIN in cell.source and all(f"def {name}(" in given for name in task.functions)
         else:
             assert mark.points == task.max_points
             assert cell.source == f'check("{task.id}", {", ".join(task.functions)})'

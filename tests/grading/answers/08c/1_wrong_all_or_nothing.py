@@ -1,4 +1,4 @@
-# wrong, values: Check best_share
+# wrong, values: only the SFUs' fall
 def best_share(queries, keys, head_dim, instructions, warps, flop, polynomial):
     tensor, sfus, issue = 4 * queries * keys * head_dim / flop, queries * keys / 16, instructions * warps / 4
     more = queries * keys / 128 * (polynomial - 1)

@@ -1,4 +1,4 @@
-# wrong, traffic: reads dout top_k times
+# wrong, traffic: a program per row of y reads dout
 import torch
 from instruments.backend import tl, triton
 

@@ -1,4 +1,4 @@
-# wrong, out_of_bounds: This x has padded rows
+# wrong, out_of_bounds: This input has padded rows
 import torch
 from instruments.backend import tl, triton
 

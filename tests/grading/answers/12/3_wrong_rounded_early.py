@@ -1,4 +1,4 @@
-# wrong, values: keep the gradient in fp32 until its store
+# wrong, values: gradient in fp32 until the store
 import torch
 
 from instruments.backend import tl, triton

@@ -1,4 +1,4 @@
-# wrong, values: Differences need fp64
+# wrong, values: in fp64
 import torch
 
 

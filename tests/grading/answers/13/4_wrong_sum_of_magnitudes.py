@@ -1,4 +1,4 @@
-# wrong, values: is off
+# wrong, values: Compare with your differences
 def differences(x, dy, h):
     x, dy = x.detach().double(), dy.detach().double()
     out = torch.empty_like(x)
