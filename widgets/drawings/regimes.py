@@ -1,10 +1,10 @@
-"""Lesson 10's pictures: matmul shapes on a roofline, the waves of tiles, the sums of one set of numbers in many orders.
-Figures are handed in."""
+"""Lesson 10's pictures: matmul shapes on a roofline, the waves of tiles, the parts of split-K, the sums of
+one set of numbers in many orders. Figures are handed in."""
 
 from matplotlib.patches import Rectangle
 
-from widgets.drawings.pictures import picture
-from widgets.toolkit.panel import BLACK, BLUE, ORANGE, RED, SKY, WIDTH, Panel, canvas
+from widgets.drawings.pictures import arrow, box, page, picture
+from widgets.toolkit.panel import BLACK, BLUE, GREEN, ORANGE, PURPLE, RED, SKY, WIDTH, Panel, canvas
 
 _GRAY, _INK_ORANGE = "#555555", "#8a5f00"
 
@@ -129,3 +129,32 @@ def waves_and_teeth(tiles: int, sms: int, lines: dict, dot: tuple, words: tuple,
     look = {"textcoords": "offset points", "fontsize": 9.5, "va": "center"}
     axes.annotate(f"{dot[0]:,} rows: {dot[1]:.0f}%", dot, (10, -14), **look)
     return picture(title, figure, about)
+
+
+def split_of_k() -> Panel:
+    """Where the parts of split-K lie in A and B: four parts of K, a partial sum of the whole tile each, and C."""
+    figure, axes = page(250)
+    colors = (SKY, ORANGE, GREEN, PURPLE)
+    side, part = 44, 44  # of C and of a part of K, in CSS pixels
+    words = {"ha": "center", "va": "center", "fontsize": 10}
+    for at, color in enumerate(colors):
+        box(axes, 40 + at * part, 150, part, side, color)
+        axes.text(40 + (at + 0.5) * part, 150 + side / 2, str(at), **words)
+        box(axes, 250, 24 + at * part * 0.75, side, part * 0.75, color)
+        axes.text(250 + side / 2, 24 + (at + 0.5) * part * 0.75, str(at), **words)
+        top = 16 + at * 52
+        box(axes, 460, top, side, side, color)
+        axes.text(460 + side / 2, top + side / 2, f"A{at} B{at}", **words)
+        axes.text(452, top + side / 2, f"program {at}", **words | {"ha": "right"})
+        arrow(axes, (460 + side + 4, top + side / 2), (640, 116), linewidth=1.2, mutation_scale=10)
+    axes.text(40 + 2 * part, 214, "A: 4 parts of its columns", **words)
+    axes.text(250 + side / 2, 12, "B: 4 parts of its rows", **words)
+    axes.text(482, 236, "first launch: four partial sums, fp32", **words)
+    box(axes, 644, 116 - side / 2, side, side)
+    axes.text(644 + side / 2, 116, "C", **words)
+    axes.text(644 + side / 2, 160, "second launch:\ntheir sum", **words)
+    about = (
+        "Each program multiplies one part of A's columns with the same part of B's rows. The products are partial "
+        "sums of all of C, which a second launch adds."
+    )
+    return picture("Every part of K makes a product as large as C", figure, about)
