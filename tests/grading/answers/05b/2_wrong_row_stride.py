@@ -1,4 +1,4 @@
-# wrong, out_of_bounds: x.stride(0)
+# wrong, out_of_bounds: .stride(0) elements on
 import torch
 from instruments.backend import tl, triton
 
