@@ -201,8 +201,8 @@ def epilogue_over_time(loop: int = 5, epilogue: int = 2, tiles: int = 4) -> Pane
     return picture(
         "An epilogue costs time where nothing multiplies meanwhile",
         figure,
-        f"Lengths are chosen, not measured: above, the tensor cores are busy {busy[0]:.0f}% of the time drawn. There, all "
-        f"warps run each tile's epilogue, and the tensor cores wait. "
+        f"Lengths are chosen, not measured: above, the tensor cores are busy {busy[0]:.0f}% of the time drawn. "
+        "There, all warps run each tile's epilogue, and the tensor cores wait. "
         f"Below, two warpgroups have a tile each; while one runs its epilogue, the tensor cores work for the other: "
         f"busy {busy[1]:.0f}%.",
     )
