@@ -139,6 +139,7 @@ class Played(Outcome):
     """The launches of one call, played with numbers that the learner's process never saw. errors: what did not compile.
     again: {condition: the outcome of the same launches under it}; under "gpu" compiled, on this machine's GPU."""
 
+    stale: bool = False  # whether they read what torch made of the numbers of the recorded call
     metered: Metered | None = None
     errors: Annotated[list[Text], msgspec.Meta(max_length=100)] = []
     again: dict[str, Outcome] = {}

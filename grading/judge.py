@@ -154,6 +154,8 @@ def _played(inputs: Inputs, index: int, played: facts.Played, home: Path, outcom
     right = inputs.expected(index, turn) if task.functions[task.function(index)] else []
     here = hints.of_kernels(task, arguments, right, played)
     here += _values(inputs, index, turn, home, played, outcomes, played.metered)
+    if played.stale and any(finding.diagnosis == "values" for finding in here):
+        return [Finding("torch_work", "a kernel reads what torch or Python made of an input's numbers")], False
     for condition, outcome in played.again.items():
         again = [] if here else _values(inputs, index, turn, home, outcome, [], played.metered)
         if again and condition == "gpu":

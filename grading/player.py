@@ -40,10 +40,7 @@ MAX_COMPILED = 1 << 15  # elements of a tile up to which a kernel is compiled: a
 MAX_PROGRAMS = 1000  # whose stores are listed
 PATIENCE = 3  # times the processor's time that a task may take: on a busy machine it waits
 FEW_PROGRAMS = 64  # of a call that is played once more with large numbers in masked-out elements
-OTHER_LAUNCHES = (
-    "called again with tensors of the same shapes and other numbers, it launches other programs, or passes them other "
-    "plain numbers: the host read a tensor, and waits for the GPU each time"
-)
+OTHER_LAUNCHES = "with other numbers, it launches other programs or passes other plain numbers: the host read a tensor"
 
 
 def play(task_id: str, folder: Path, trace: dict) -> None:
@@ -59,8 +56,7 @@ def play(task_id: str, folder: Path, trace: dict) -> None:
             calls = trace.get(str(number), [])
             result.state = result.state or state_of(number, calls, returned)
             if calls and calls[-1].launches:
-                source = folder / "tasks" / task_id
-                result.cases[number] = _case(number, calls[-1], case["turns"][0], source, out, compiler)
+                result.cases[number] = _case(number, calls, case["turns"][0], folder / "tasks" / task_id, out, compiler)
         wrong = result.state or any(case.error or case.errors for case in result.cases.values())
         if spec["speed"] and on_gpu() and compiler.runs_here and trace.get("speed") and not wrong:
             result.speed = _timed(spec["speed"], trace["speed"][0], out)
@@ -85,9 +81,10 @@ def state_of(number: int, calls: list, returned: set) -> tuple | None:
     return None
 
 
-def _case(number: int, call, turn: list, source: Path, out: Path, compiler: Launchable) -> facts.Played:
-    """One call: metered, compiled, and run on a GPU where there is one."""
-    played, name = facts.Played(), f"case{number}.played"
+def _case(number: int, calls: list, turn: list, source: Path, out: Path, compiler: Launchable) -> facts.Played:
+    """The last of the calls: metered, compiled, and run on a GPU where there is one."""
+    played = facts.Played(stale=calls[0].filled_otherwise(calls[-1]))
+    call, name = calls[-1], f"case{number}.played"
     player = Player(call, [argument["name"] for argument in turn])
     player.choices = {  # of an autotuner's configs another one in each case
         i: [launch, *launch.configs][number % (1 + len(launch.configs))] for i, launch in enumerate(call.launches)

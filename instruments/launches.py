@@ -90,6 +90,17 @@ class Call:
 
         return repr((of(self.launches), of(self.returned)))
 
+    def filled_otherwise(self, other: "Call") -> bool:
+        """Whether before a launch a tensor that is no input held other bytes than in the other call: as a rule torch
+        or Python computed them from the inputs' numbers."""
+        pairs = [
+            (state.content, theirs.before[storage].content)
+            for ours, theirs in zip(self.launches, other.launches)
+            for storage, state in ours.before.items()
+            if storage in theirs.before
+        ]
+        return any(a is not None and b is not None and not torch.equal(a, b) for a, b in pairs)
+
 
 class Recorder:
     """Records the calls of one task: trace holds {case: its calls}."""

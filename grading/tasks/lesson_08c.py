@@ -55,11 +55,12 @@ def tensor_busy(tiles, matmul, softmax, *, steady=False, under=1, last=1):
     return work / (tiles * (2 * matmul + softmax)), work / whole
 
 
-def of_chip(tensor, issue):
-    """tensor, issue: from, to, cycles of the tensor cores and of the schedulers as shares of the SFUs'."""
+def of_chip(tensor, issue, sides=(64, 128), several=(8, 12)):
+    """tensor, issue: from, to, cycles of the tensor cores and of the schedulers as shares of the SFUs'. several:
+    warps, more than one per scheduler."""
 
     def make(rng):
-        queries, keys, head_dim, warps = (one_of(rng, *sizes) for sizes in ((64, 128), (64, 128), (64, 128), (4, 8)))
+        queries, keys, head_dim, warps = (one_of(rng, *sizes) for sizes in (sides, sides, (64, 128), several))
         return {
             "queries": queries,
             "keys": keys,
@@ -109,6 +110,7 @@ CYCLES = Task(
     functions={"best_share": best_share, "tile_overlap": tile_overlap, "tensor_busy": tensor_busy},
     cases=(
         Case("best_share, up to the schedulers' cycles", of_chip((0.2, 0.4), (0.5, 0.7)), "best_share"),
+        Case("best_share, few instructions", of_chip((0.2, 0.4), (0.61, 0.69), (32,), (8,)), "best_share"),
         Case("best_share, up to the tensor cores' cycles", of_chip((0.8, 0.95), (0.2, 0.4)), "best_share"),
         Case("best_share, tensor cores longest", of_chip((1.1, 2), (0.3, 0.9)), "best_share"),
         Case("best_share, issue slots longest", of_chip((0.3, 0.8), (1.05, 1.5)), "best_share"),

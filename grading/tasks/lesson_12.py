@@ -120,11 +120,12 @@ def mean_bag(table, indices, offsets, weights, padding, *, divisor="weights", pa
     return np.array(bags)
 
 
-def bags_of(cols, lengths, dtype, rows=40):
+def bags_of(cols, lengths, dtype, rows=40, scale=1.0):
     """Bags of these lengths over a small table, so that indices repeat; values of one sign. Every third index is the
-    padding. A few weights add up to less than 1."""
+    padding. A few weights add up to less than 1. scale: of the weights, of each bag."""
 
     def make(rng):
+        scales = np.repeat(np.broadcast_to(scale, len(lengths)), lengths)
         indices = rng.integers(PADDING + 1, rows, sum(lengths))
         indices[:2] = indices[0]  # a row twice in one bag
         indices[2::3] = PADDING
@@ -132,7 +133,7 @@ def bags_of(cols, lengths, dtype, rows=40):
             "table": tensor(rng.uniform(0.25, 1, (rows, cols)), dtype),
             "indices": tensor(indices, "int64"),
             "offsets": tensor(np.cumsum([0, *lengths]), "int64"),
-            "weights": tensor(rng.uniform(0.05, 0.3, sum(lengths))),
+            "weights": tensor(scales * rng.uniform(0.05, 0.3, sum(lengths))),
             "padding": PADDING,
         }
 
@@ -172,7 +173,7 @@ BAG = Task(
         Case("33 columns, an empty bag, one of padding alone", bags_of(33, (2, 0, 1, 3), "fp32"), hint=EMPTY),
         Case("16 columns, empty bags at both ends", bags_of(16, (0, 3, 0), "bf16"), hint=EMPTY),
         Case("one column, one bag", bags_of(1, (2,), "fp32")),
-        Case("300 columns, a bag of 40", bags_of(300, (40, 1), "bf16")),
+        Case("300 columns, weights near 1e4 and 1e-3", bags_of(300, (40, 5), "fp16", scale=(5e4, 0.01))),
         Case("24 columns, fp16 rows that nearly cancel", cancelling_rows, hint="Accumulate in fp32, and round once."),
         Case(f"8 columns, {PROGRAMS} bags", bags_of(8, (3,) + (2,) * (PROGRAMS - 1), "fp16")),
     ),
@@ -185,15 +186,14 @@ BAG = Task(
         Mistake(
             "the padding counted",
             "An index that is `padding` adds neither its row nor its weight.",
-            {"divisor": "all"},
-            {"padded": True},
+            *({"divisor": "all"}, {"padded": True}),
         ),
         Mistake("the last index of a bag was left out", "offsets[b + 1] is one past the last index.", last=1),
     ),
     minimum_bytes=bag_bytes,
     hints={
         "unwritten": "Store all columns of every bag, also of an empty one.",
-        "values": "Accumulate weight * row and the weights, both in fp32; divide once, after the loop.",
+        "values": "Accumulate both sums in fp32. After the loop, divide by any sum but 0 as it is, then round once.",
         "out_of_bounds": "Mask the columns by cols, and loop from offsets[b] to offsets[b + 1].",
         "traffic": "One program takes all columns of a bag and loads each index once, and no row of the padding.",
     },

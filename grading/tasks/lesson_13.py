@@ -389,12 +389,12 @@ def compiled_gradient(gate_up, dy, *, dy_used=True):
     return True, 2 * np.maximum(gate, 0) * up, dx * 3
 
 
-def pairs_of(rows, cols, dtype="fp32", transposed=False):
-    """Small whole numbers, so that fp16 rounds nothing."""
+def pairs_of(rows, cols, dtype="fp32", transposed=False, padding=0):
+    """Small whole numbers, so that fp16 rounds nothing. padding: elements after each row."""
 
     def make(rng):
         values = rng.integers(-8, 9, (rows, 2 * cols))
-        gate_up = spread(values, dtype, 1, rows) if transposed else tensor(values, dtype)
+        gate_up = spread(values, dtype, *((1, rows) if transposed else (2 * cols + padding, 1)))
         return {"gate_up": gate_up, "dy": tensor(rng.integers(1, 4, (rows, cols)), dtype), "_transposed": transposed}
 
     return make
@@ -402,6 +402,7 @@ def pairs_of(rows, cols, dtype="fp32", transposed=False):
 
 KINDS = {
     "9 x 300": (9, 150),
+    "3 x 8, padded rows": (3, 4, "fp32", False, 5),
     "4 x 6, fp16": (4, 3, "fp16"),
     "5 x 8, transposed": (5, 4, "fp32", True),
     "6 x 4, transposed, fp16": (6, 2, "fp16", True),
@@ -417,18 +418,17 @@ OP = Task(
         for name, shape in KINDS.items()
     ),
     mistakes=(
-        Mistake(
-            "strides were not compared", "A fake function promises strides, too: compare .stride().", strides=False
-        ),
-        Mistake(
-            "dtypes were not compared", "torch.empty without a dtype makes fp32, whatever gate_up is.", dtype=False
-        ),
+        Mistake("strides were not compared", "A fake promises strides, too: compare .stride().", strides=False),
+        Mistake("dtypes were not compared", "torch.empty alone makes fp32, whatever gate_up is.", dtype=False),
         Mistake("dy was left out", "Pass dy on to the op of the backward: it is the gradient of y.", dy_used=False),
     ),
     hints={
         "exception": "make_op registers two ops with a fake function each, reglu with a gradient and a setup_context. "
         "Results have the dtype of gate_up. The gradient is traced: it calls the second op, not what launches.",
-        "values": "Call each fake function and the function whose result it promises on the same inputs, and compare.",
+        "values": {
+            "faults": "Call each fake function and the function that it stands for on the same inputs, and compare.",
+            "compiled_gradient": "Give the second op dy and the saved gate_up as they are, and return its result.",
+        },
     },
 )
 

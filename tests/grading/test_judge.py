@@ -78,6 +78,11 @@ WRONG = {
     "an exception": ("exception", "no attribute 'foo' (line", (ALLOCATE, f"    x.foo\n{ALLOCATE}")),
     "a wrong form": ("form", "returned None", (RETURN, "")),
     "torch alone": ("no_kernel", "no Triton kernel was launched", (ALLOCATE, "    return 2 * x\n")),
+    "torch before the kernel": (
+        "torch_work",
+        "reads what torch or Python made of an input's numbers",
+        ("(x, y, ", "(x.clone() if x.numel() == 1 else x, y, "),
+    ),
     "torch beside the kernel": ("torch_work", "`mul` worked on 100 elements", (RETURN, "    return y * 1\n")),
     "outside": ("out_of_bounds", "outside the tensor (3 elements of one load)", ("mask = o < n", "mask = o < n + 3")),
     "unwritten": ("unwritten", "4 of 100 elements", ("triton.cdiv(x.numel(), 16)", "x.numel() // 16")),
