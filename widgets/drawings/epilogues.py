@@ -251,4 +251,4 @@ def added_time(rows: dict, title: str, about: str, across: str, ticks: Sequence,
         figure.text((start + 28) / WIDTH, y, words, fontsize=9.5, va="center")
         start += 58 + 7.4 * len(words)
     numbers = "; ".join(f"{row} by count {count:.0f}, measured {clock:.0f}" for row, (count, clock, _) in rows.items())
-    return picture(title, figure, f"{about}. {numbers}.")
+    return picture(title, figure, about, numbers)
