@@ -70,13 +70,14 @@ def logits_statistics_kernel(
 
 @triton.jit
 def logits_gradient_kernel(
-    x, weight, targets_ptr, lse_ptr, dlogits,
+    x, weight, targets_ptr, lse_ptr, factor_ptr, dlogits,
     M, N, K,
     ignore_index, tiles,
     GROUP_M: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """Many tiles of the summed loss's gradient by logits = x @ weight^T per program: descriptors of x [M, K], weight
-    [N, K] and dlogits [M, N], in tiles [BLOCK_M, BLOCK_N // 2]; targets and lse [M], lse of the whole vocabulary."""
+    """Many tiles of factor[0] times the summed loss's gradient by logits = x @ weight^T per program: descriptors of x
+    [M, K], weight [N, K] and dlogits [M, N], in tiles [BLOCK_M, BLOCK_N // 2]; targets and lse [M], lse of the whole
+    vocabulary."""
     HALF: tl.constexpr = BLOCK_N // 2
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         tile_m, tile_n = grouped_tile(tile, M, N, BLOCK_M, BLOCK_N, GROUP_M)
@@ -85,11 +86,12 @@ def logits_gradient_kernel(
         rows = row + tl.arange(0, BLOCK_M)  # [BLOCK_M]
         target = tl.load(targets_ptr + rows, mask=rows < M, other=ignore_index)[:, None]
         lse = tl.load(lse_ptr + rows, mask=rows < M, other=0.0)[:, None]
+        factor = tl.load(factor_ptr)  # here, or it would take a register through the loop over K
         cols = col + tl.arange(0, HALF)[None, :]  # [1, HALF]
         # in two halves, which share one buffer of half the size
         left, right = tl.split(tl.permute(tl.reshape(logits, (BLOCK_M, 2, HALF)), (0, 2, 1)))
-        left = tl.where(target == ignore_index, 0.0, gradient_tile(left, lse, cols == target, N, 0.0))
-        right = tl.where(target == ignore_index, 0.0, gradient_tile(right, lse, cols + HALF == target, N, 0.0))
+        left = tl.where(target == ignore_index, 0.0, factor * gradient_tile(left, lse, cols == target, N, 0.0))
+        right = tl.where(target == ignore_index, 0.0, factor * gradient_tile(right, lse, cols + HALF == target, N, 0.0))
         dlogits.store([row, col], left.to(dlogits.dtype))
         dlogits.store([row, col + HALF], right.to(dlogits.dtype))
 
@@ -119,13 +121,13 @@ def logits_statistics(x: torch.Tensor, weight: torch.Tensor, targets: torch.Tens
     return torch.logsumexp(parts, dim=0), at_target
 
 
-def logits_gradient(x, weight, targets, lse, ignore_index) -> torch.Tensor:
-    """[M, N], the dtype of x: the summed loss's gradient by x @ weight^T, for a piece of a vocabulary. targets and
-    ignore_index are counted from the piece's first row; lse [M] is that of the whole vocabulary."""
+def logits_gradient(x, weight, targets, lse, factor, ignore_index) -> torch.Tensor:
+    """[M, N], the dtype of x: factor [1] times the summed loss's gradient by x @ weight^T, for a piece of a vocabulary.
+    targets and ignore_index are counted from the piece's first row; lse [M] is that of the whole vocabulary."""
     pitch = cdiv(len(weight), 8) * 8  # a descriptor's rows begin on 16 bytes
     dlogits = torch.empty((len(x), pitch), dtype=x.dtype, device=x.device)[:, : len(weight)]
     out = tensor_descriptor(dlogits, dlogits.shape, dlogits.stride(), (LARGE["BLOCK_M"], LARGE["BLOCK_N"] // 2))
-    _launch(logits_gradient_kernel, x, weight, (targets, lse), out, (ignore_index,))
+    _launch(logits_gradient_kernel, x, weight, (targets, lse, factor), out, (ignore_index,))
     return dlogits
 
 
@@ -167,10 +169,14 @@ def linear_cross_entropy(
         if chunk is not None or label_smoothing:
             raise ValueError("vocabulary_chunk: got a chunk or label_smoothing as well, expected neither with it")
         return _by_vocabulary(x, weight, targets, ignore_index, vocabulary_chunk)
-    options = {"label_smoothing": label_smoothing, "ignore_index": ignore_index, "reduction": "sum", "in_place": True}
+    options = {"label_smoothing": label_smoothing, "ignore_index": ignore_index, "in_place": True}
+    if (chunk is None or chunk >= len(x)) and x.dtype != torch.float16:
+        loss, dlogits = cross_entropy_with_gradient(matmul(x, weight.T), targets, **options)
+        return loss, matmul(dlogits, weight), weight_gradient(dlogits, x)
+    # a sum's gradient, rounded near 1, not near 1 / tokens, where fp16 has few bits left; divided at the end
+    options["reduction"] = "sum"
     counted = (targets != ignore_index).sum().float()
     if chunk is None or chunk >= len(x):
-        # a sum's gradient, rounded to 16 bits near 1, not near 1 / tokens, where fp16 has few bits left
         loss, dlogits = cross_entropy_with_gradient(matmul(x, weight.T), targets, **options)
         return loss / counted, matmul(dlogits, weight).div_(counted), weight_gradient(dlogits, x).div_(counted)
     loss, dx = torch.zeros((), device=x.device), torch.empty_like(x, memory_format=torch.contiguous_format)
@@ -192,6 +198,8 @@ def _by_vocabulary(x, weight, targets, ignore_index, size):
     counted = (targets != ignore_index).sum().float()
     parts = [slice(start, start + size) for start in range(0, len(weight), size)]
     epilogues = x.itemsize == 2 and has_descriptors(x.device, SHARED) and x.numel() > 0
+    folded = epilogues and x.dtype == torch.bfloat16  # 1 / counted, into the epilogue; fp16: see `linear_cross_entropy`
+    factor = counted.reciprocal() if folded else torch.ones_like(counted)
     if epilogues:
         x = aligned(x)  # once, not for every chunk
         lse, at_target = logits_statistics(x, weight, targets)
@@ -206,14 +214,17 @@ def _by_vocabulary(x, weight, targets, ignore_index, size):
     for part in parts:
         piece, ignored = targets - part.start, ignore_index - part.start
         if epilogues:
-            dlogits = logits_gradient(x, weight[part], piece, lse, ignored)
+            dlogits = logits_gradient(x, weight[part], piece, lse, factor, ignored)
         else:
             dlogits = matmul(x, weight[part].T)
             piece_gradient_(dlogits, piece, lse, ignored)
         matmul_add(dlogits, weight[part], dx)
         multiply_into(dweight[part], dlogits.T, x, add=False)
         del dlogits
-    return loss, dx.div_(counted).to(x.dtype), dweight.div_(counted)
+    if not folded:
+        dx.div_(counted)
+        dweight.div_(counted)
+    return loss, dx.to(x.dtype), dweight
 
 
 def linear_cross_entropy_traffic(tokens: int, vocabulary: int, width: int, dtype: torch.dtype) -> Traffic:
